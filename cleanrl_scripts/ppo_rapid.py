@@ -1,0 +1,487 @@
+"""PPO with RAPID for discrete actions, in one file: python cleanrl_scripts/ppo_rapid.py --help
+
+The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO. Booleans are switched off by
+`--no-NAME` (`--no-cuda`), and names may be written with hyphens or underscores.
+"""
+
+import os
+import random
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.optim as optim
+import tyro
+from gymnasium.vector import AutoresetMode
+from torch.distributions.categorical import Categorical
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+import rapid_wrappers.envs  # registers rapid/MultiRoom-N7-S4-v0 and its like
+from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter, bc_step, finished_episodes
+
+
+@dataclass
+class Args:
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    """the name of this experiment"""
+    seed: int = 1
+    """seed of the experiment: environments, network, minibatches, buffer"""
+    torch_deterministic: bool = True
+    """whether cuDNN must be deterministic"""
+    cuda: bool = True
+    """whether to use CUDA where there is one"""
+    torch_threads: int = 1
+    """CPU threads of torch; for networks of this size one is fastest"""
+    track: bool = False
+    """whether to track this experiment with Weights and Biases"""
+    wandb_project_name: str = "rapid"
+    """the project in Weights and Biases"""
+    wandb_entity: str | None = None
+    """the entity (team) in Weights and Biases"""
+    capture_video: bool = False
+    """whether to record videos of the first environment under `videos/`"""
+    save_model: bool = True
+    """whether to save the network into the run's folder at the end"""
+    paper: bool = False
+    """start from the paper's setting (20M frames, 1 environment, raw input, 1e-4, ...); other flags still override"""
+
+    # PPO
+    env_id: str = "rapid/MultiRoom-N7-S4-v0"
+    """the environment: any with array observations and discrete actions, MiniGrid's own ids included"""
+    total_timesteps: int = 1_000_000
+    """frames to train"""
+    one_hot: bool = True
+    """one-hot code MiniGrid's view (type, colour, state of each cell) instead of feeding the raw numbers"""
+    learning_rate: float | None = None
+    """learning rate of Adam, for PPO and imitation; by default 3e-4 with one-hot input, else 1e-4"""
+    anneal_lr: bool = False
+    """whether the learning rate falls linearly to 0"""
+    num_envs: int = 16
+    """number of parallel environments"""
+    num_steps: int = 128
+    """steps in each environment per rollout"""
+    gamma: float = 0.99
+    """discount factor"""
+    gae_lambda: float = 0.95
+    """lambda of generalized advantage estimation"""
+    num_minibatches: int = 4
+    """minibatches per epoch"""
+    update_epochs: int = 4
+    """epochs per rollout"""
+    norm_adv: bool = True
+    """whether advantages are normalized in each minibatch"""
+    clip_coef: float = 0.2
+    """clipping of the probability ratio, and of the value's change"""
+    clip_vloss: bool = True
+    """whether the value loss is clipped"""
+    ent_coef: float = 0.01
+    """coefficient of the entropy"""
+    vf_coef: float = 0.5
+    """coefficient of the value loss"""
+    max_grad_norm: float = 0.5
+    """maximum norm of PPO's gradient"""
+    target_kl: float | None = None
+    """stop a rollout's epochs above this KL divergence"""
+    truncation_as_termination: bool = False
+    """treat a time limit as death, as the authors do, instead of bootstrapping from the final observation"""
+
+    # RAPID
+    rapid: bool = True
+    """whether to imitate the best episodes; --no-rapid is plain PPO"""
+    w0: float = 1.0
+    """weight of the extrinsic score"""
+    w1: float = 0.1
+    """weight of the local score"""
+    w2: float = 0.001
+    """weight of the global score; 0 also stops counting states"""
+    buffer_size: int = 10_000
+    """state-action pairs in the ranking buffer"""
+    age_penalty: float = 0.0
+    """score an episode loses for every 1000 episodes after it; 0 never forgets, as in the paper"""
+    bc_steps: int = 5
+    """imitation updates after each episode"""
+    bc_batch_size: int = 256
+    """state-action pairs per imitation update"""
+    bc_anneal_until: int | None = None
+    """anneal the frequency of imitation to 0 at this frame (Appendix J); by default it never ends"""
+    whole_episodes: bool = False
+    """never cut the last episode kept (Appendix H)"""
+    rank: bool = True
+    """--no-rank keeps the latest pairs instead of the best (ablation)"""
+    score_as_reward: bool = False
+    """the episode's score as its only reward, on its last step, without buffer and imitation (ablation)"""
+    pure_exploration: bool = False
+    """no extrinsic reward anywhere, neither for PPO nor in the ranking"""
+
+
+# Table of Appendix A, and the authors' code where the paper is silent (time limits as terminations).
+PAPER = Args(
+    paper=True, total_timesteps=20_000_000, one_hot=False, learning_rate=1e-4, num_envs=1, age_penalty=0.0,
+    truncation_as_termination=True,
+)  # fmt: skip
+PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
+
+
+def parse_args() -> Args:
+    args = tyro.cli(Args, default=PAPER if "--paper" in sys.argv else None)
+    for task, until in PAPER_ANNEALING.items():
+        if args.paper and args.bc_anneal_until is None and task in args.env_id:
+            args.bc_anneal_until = until
+    for name in ("total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs", "torch_threads",
+                 "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until"):  # fmt: skip
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"expected `{name}` to be positive, got {value}")
+    batch_size = args.num_envs * args.num_steps
+    if batch_size % args.num_minibatches or batch_size // args.num_minibatches < 2:
+        raise ValueError(f"expected `num_minibatches` to divide num_envs * num_steps = {batch_size} into minibatches "
+                         f"of at least 2, got {args.num_minibatches}")  # fmt: skip
+    if args.total_timesteps < batch_size:
+        raise ValueError(f"expected `total_timesteps` to be at least one batch, num_envs * num_steps = {batch_size}, "
+                         f"got {args.total_timesteps}")  # fmt: skip
+    if args.score_as_reward and args.pure_exploration:
+        raise ValueError("expected at most one of `score_as_reward` and `pure_exploration`, got both")
+    return args
+
+
+def make_env(env_id, idx, capture_video, run_name, counter, count):
+    def thunk():
+        if env_id.startswith(("MiniGrid-", "BabyAI-")):
+            import minigrid  # noqa: F401  (registers its ids)
+        env = gym.make(env_id, render_mode="rgb_array" if capture_video and idx == 0 else None)
+        if capture_video and idx == 0:
+            env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
+        if isinstance(env.observation_space, gym.spaces.Dict) and "image" in env.observation_space.spaces:
+            from minigrid.wrappers import ImgObsWrapper
+
+            env = ImgObsWrapper(env)
+        env = gym.wrappers.RecordEpisodeStatistics(env)
+        return EpisodeScoringWrapper(env, counter=counter, count=count)
+
+    return thunk
+
+
+def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
+    torch.nn.init.orthogonal_(layer.weight, std)
+    torch.nn.init.constant_(layer.bias, bias_const)
+    return layer
+
+
+class OneHot(nn.Module):
+    """MiniGrid's cells (B, H, W, 3), each a type, a colour and a state, as zeros and ones (B, H * W * 21)."""
+
+    SIZES = (11, 6, 4)
+
+    def __init__(self, shape):
+        super().__init__()
+        self.num_inputs = shape[0] * shape[1] * sum(self.SIZES)
+        cell = torch.arange(shape[0] * shape[1]).view(*shape[:2], 1) * sum(self.SIZES)
+        self.register_buffer("offset", cell + torch.tensor([0, *np.cumsum(self.SIZES)[:-1]]), persistent=False)
+
+    def forward(self, x):
+        index = (x + self.offset).flatten(1)  # (B, H * W * 3)
+        return torch.zeros(len(x), self.num_inputs, device=x.device).scatter_(1, index, 1.0)
+
+
+class Raw(nn.Module):
+    """Any observation, flattened to floats (B, num_inputs)."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.num_inputs = int(np.prod(shape))
+
+    def forward(self, x):
+        return x.flatten(1).float() if x.ndim > 1 else x[:, None].float()
+
+
+class Agent(nn.Module):
+    def __init__(self, envs, one_hot):
+        super().__init__()
+        space = envs.single_observation_space
+        # MiniGrid's view: a small uint8 image whose three channels are codes.
+        is_grid = space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] == 3 and max(space.shape) < 32
+        self.encode = OneHot(space.shape) if one_hot and is_grid else Raw(space.shape)
+        self.critic = nn.Sequential(
+            layer_init(nn.Linear(self.encode.num_inputs, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 1), std=1.0),
+        )
+        self.actor = nn.Sequential(
+            layer_init(nn.Linear(self.encode.num_inputs, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, envs.single_action_space.n), std=0.01),
+        )
+
+    def get_value(self, x):
+        return self.critic(self.encode(x)).squeeze(-1)
+
+    def policy(self, x):
+        return Categorical(logits=self.actor(self.encode(x)), validate_args=False)
+
+    def get_action_and_value(self, x, action=None):
+        encoded = self.encode(x)
+        probs = Categorical(logits=self.actor(encoded), validate_args=False)
+        if action is None:
+            action = probs.sample()
+        return action, probs.log_prob(action), probs.entropy(), self.critic(encoded).squeeze(-1)
+
+
+def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_lambda):
+    """Advantages (num_steps, num_envs). `next_values[t]` is the value of the observation that action t led to: at a
+    truncation that of the true final observation, not of the next episode's first."""
+    advantages = torch.zeros_like(rewards)
+    deltas = rewards + gamma * next_values * (1 - terminations) - values
+    last = torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = last = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * last
+    return advantages
+
+
+def bc_gap(frames, until):
+    """Updates until the next one with imitation, after `frames` frames: the authors' schedule (`rapid/agent.py`)."""
+    return 1 if until is None else int(1 / (1 - frames / until))
+
+
+if __name__ == "__main__":
+    try:
+        args = parse_args()
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    batch_size = args.num_envs * args.num_steps
+    minibatch_size = batch_size // args.num_minibatches
+    num_iterations = args.total_timesteps // batch_size
+    run_name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    if args.track:
+        import wandb
+
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            sync_tensorboard=True,
+            config=vars(args),
+            name=run_name,
+            monitor_gym=True,
+            save_code=True,
+        )
+
+    # seeding
+    random.seed(args.seed)
+    np.random.seed(args.seed)
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.deterministic = args.torch_deterministic
+    torch.set_num_threads(args.torch_threads)
+    shuffler = np.random.default_rng(args.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
+
+    # env setup; under SAME_STEP every row of a rollout is a step that was really taken
+    counter = StateCounter()
+    count = None if args.w2 else False
+    try:
+        envs = gym.vector.SyncVectorEnv(
+            [make_env(args.env_id, i, args.capture_video, run_name, counter, count) for i in range(args.num_envs)],
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
+        if not isinstance(envs.single_action_space, gym.spaces.Discrete):
+            raise TypeError(f"expected a Discrete action space, got {envs.single_action_space}")
+    except (gym.error.Error, ImportError, TypeError) as error:
+        sys.exit(f"error: {args.env_id}: {error}")
+    first_action = int(envs.single_action_space.start)
+
+    agent = Agent(envs, args.one_hot).to(device)
+    learning_rate = args.learning_rate or (3e-4 if isinstance(agent.encode, OneHot) else 1e-4)
+    optimizer = optim.Adam(agent.parameters(), lr=learning_rate, eps=1e-5, fused=True)
+
+    # RAPID
+    w0 = 0.0 if args.pure_exploration else args.w0
+    buffer = RankingBuffer(
+        args.buffer_size,
+        w0,
+        args.w1,
+        args.w2,
+        counter=counter if all(envs.get_attr("count")) else None,
+        age_penalty=args.age_penalty,
+        whole_episodes=args.whole_episodes,
+        rank=args.rank,
+        seed=args.seed,
+    )
+    bc_next, bc_loss = 1, float("nan")
+    # end RAPID
+
+    writer = SummaryWriter(f"runs/{run_name}")
+    writer.add_text(
+        "hyperparameters",
+        "|param|value|\n|-|-|\n%s" % ("\n".join([f"|{key}|{value}|" for key, value in vars(args).items()])),
+    )
+
+    # rollout storage
+    shape = (args.num_steps, args.num_envs)
+    next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
+    next_obs = torch.as_tensor(next_obs if next_obs.dtype != np.float64 else next_obs.astype(np.float32)).to(device)
+    obs = torch.zeros((*shape, *next_obs.shape[1:]), dtype=next_obs.dtype, device=device)
+    actions = torch.zeros(shape, dtype=torch.int64, device=device)
+    logprobs, rewards, values, final_values = torch.zeros((4, *shape), device=device)
+    terminations, dones = torch.zeros((2, *shape), device=device)
+
+    global_step = 0
+    start_time = time.time()
+    recent_returns = deque(maxlen=100)
+    bar = tqdm(total=num_iterations * batch_size, unit=" frames", dynamic_ncols=True, mininterval=1.0)
+    for iteration in range(1, num_iterations + 1):
+        if args.anneal_lr:
+            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * learning_rate
+
+        # RAPID
+        frames = iteration * batch_size  # the current rollout counts, as in the authors' code
+        add = args.rapid and not args.score_as_reward and frames < (args.bc_anneal_until or frames + 1)
+        imitate = add and iteration >= bc_next
+        if imitate:
+            bc_next += bc_gap(frames, args.bc_anneal_until)
+        # end RAPID
+
+        for step in range(args.num_steps):
+            global_step += args.num_envs
+            obs[step] = next_obs
+            with torch.no_grad():
+                actions[step], logprobs[step], _, values[step] = agent.get_action_and_value(next_obs)
+
+            next_obs, reward, terminated, truncated, infos = envs.step(actions[step].cpu().numpy() + first_action)
+            next_obs = torch.as_tensor(next_obs).to(device, obs.dtype)
+            if args.truncation_as_termination:
+                terminated = terminated | truncated
+            done = terminated | truncated
+            if args.pure_exploration or args.score_as_reward:
+                reward = np.zeros_like(reward)
+            if (cut := np.flatnonzero(truncated & ~terminated)).size:
+                final_obs = torch.as_tensor(np.stack(infos["final_obs"][cut])).to(device, obs.dtype)
+                with torch.no_grad():
+                    final_values[step, cut] = agent.get_value(final_obs)
+
+            if done.any():
+                episodes = infos["final_info"]["episode"]
+                for i in np.flatnonzero(done):
+                    recent_returns.append(float(episodes["r"][i]))
+                    writer.add_scalar("charts/episodic_return", episodes["r"][i], global_step)
+                    writer.add_scalar("charts/episodic_length", episodes["l"][i], global_step)
+
+            # RAPID
+            for i, episode in finished_episodes(infos):
+                writer.add_scalar("rapid/extrinsic", episode.scores.extrinsic, global_step)
+                writer.add_scalar("rapid/local", episode.scores.local, global_step)
+                writer.add_scalar("rapid/global", episode.scores.global_, global_step)
+                if args.score_as_reward:
+                    reward[i] = np.dot((args.w0, args.w1, args.w2), episode.scores)
+                if add:
+                    buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
+                for _ in range(args.bc_steps if imitate else 0):
+                    bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
+                    bc_loss = bc_step(agent.policy, optimizer, bc_obs, bc_actions - first_action)["loss"]
+            # end RAPID
+
+            rewards[step] = torch.as_tensor(reward, dtype=torch.float32)
+            terminations[step] = torch.as_tensor(terminated, dtype=torch.float32)
+            dones[step] = torch.as_tensor(done, dtype=torch.float32)
+
+        # advantages, from the value of the observation each action led to
+        with torch.no_grad():
+            next_values = torch.cat([values[1:], agent.get_value(next_obs)[None]])
+        next_values = torch.where(dones.bool(), final_values, next_values)
+        advantages = compute_gae(rewards, values, next_values, terminations, dones, args.gamma, args.gae_lambda)
+        returns = advantages + values
+
+        # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
+        b_obs = obs.flatten(0, 1)
+        b_actions, b_logprobs, b_values = actions.flatten(), logprobs.flatten(), values.flatten()
+        b_advantages, b_returns = advantages.flatten(), returns.flatten()
+
+        # optimize policy and value network
+        clipfracs = []
+        for _ in range(args.update_epochs):
+            b_inds = torch.from_numpy(shuffler.permutation(batch_size)).to(device)
+            for start in range(0, batch_size, minibatch_size):
+                mb_inds = b_inds[start : start + minibatch_size]
+                _, newlogprob, entropy, newvalue = agent.get_action_and_value(b_obs[mb_inds], b_actions[mb_inds])
+                logratio = newlogprob - b_logprobs[mb_inds]
+                ratio = logratio.exp()
+
+                with torch.no_grad():
+                    old_approx_kl = (-logratio).mean()
+                    approx_kl = ((ratio - 1) - logratio).mean()
+                    clipfracs.append(((ratio - 1.0).abs() > args.clip_coef).float().mean())
+
+                mb_advantages = b_advantages[mb_inds]
+                if args.norm_adv:
+                    mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
+
+                pg_loss1 = -mb_advantages * ratio
+                pg_loss2 = -mb_advantages * torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+                pg_loss = torch.max(pg_loss1, pg_loss2).mean()
+
+                v_loss = (newvalue - b_returns[mb_inds]) ** 2
+                if args.clip_vloss:
+                    v_change = torch.clamp(newvalue - b_values[mb_inds], -args.clip_coef, args.clip_coef)
+                    v_loss = torch.max(v_loss, (b_values[mb_inds] + v_change - b_returns[mb_inds]) ** 2)
+                v_loss = 0.5 * v_loss.mean()
+
+                entropy_loss = entropy.mean()
+                loss = pg_loss - args.ent_coef * entropy_loss + args.vf_coef * v_loss
+
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+                optimizer.step()
+
+            if args.target_kl is not None and approx_kl > args.target_kl:
+                break
+
+        var_y = b_returns.var()
+        explained_var = 1 - (b_returns - b_values).var() / var_y if var_y > 0 else float("nan")
+
+        mean_return = np.mean(recent_returns) if recent_returns else float("nan")
+        sps = int(global_step / (time.time() - start_time))
+        writer.add_scalar("charts/mean_episodic_return", mean_return, global_step)
+        writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], global_step)
+        writer.add_scalar("charts/SPS", sps, global_step)
+        writer.add_scalar("losses/value_loss", v_loss.item(), global_step)
+        writer.add_scalar("losses/policy_loss", pg_loss.item(), global_step)
+        writer.add_scalar("losses/entropy", entropy_loss.item(), global_step)
+        writer.add_scalar("losses/old_approx_kl", old_approx_kl.item(), global_step)
+        writer.add_scalar("losses/approx_kl", approx_kl.item(), global_step)
+        writer.add_scalar("losses/clipfrac", torch.stack(clipfracs).mean().item(), global_step)
+        writer.add_scalar("losses/explained_variance", float(explained_var), global_step)
+        status = {"return": f"{mean_return:.3f}", "SPS": sps}
+
+        # RAPID
+        writer.add_scalar("rapid/distinct_states", len(counter), global_step)
+        if len(buffer):
+            scores = buffer.scores
+            writer.add_scalar("rapid/bc_loss", float(bc_loss), global_step)
+            writer.add_scalar("rapid/buffer_size", len(buffer), global_step)
+            writer.add_scalar("rapid/lowest_score", scores[-1], global_step)
+            writer.add_scalar("rapid/mean_score", scores.mean(), global_step)
+            status["buffer"] = f"{len(buffer)} pairs, scores {scores[-1]:.3f}-{scores[0]:.3f}"
+        # end RAPID
+
+        bar.update(batch_size)
+        bar.set_postfix(status)
+
+    bar.close()
+    envs.close()
+    writer.close()
+    print(f"{global_step} frames in {time.time() - start_time:.0f} s; "
+          f"mean return of the last {len(recent_returns)} episodes: {mean_return:.3f}")  # fmt: skip
+    if args.save_model:
+        model_path = f"runs/{run_name}/{args.exp_name}.cleanrl_model"
+        torch.save(agent.state_dict(), f"{model_path}.tmp")
+        os.replace(f"{model_path}.tmp", model_path)
+        print(f"network: {model_path}")
+    print(f"curves:  tensorboard --logdir runs/{run_name}")

@@ -1,0 +1,108 @@
+"""Behaviour cloning: the step that makes a policy imitate the episodes of the ranking buffer.
+
+torch only, nothing else of this package: the file works when copied alone.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributions import Distribution
+
+__all__ = ["bc_step"]
+
+
+def bc_step(
+    policy: Callable[[torch.Tensor], Distribution],
+    optimizer: torch.optim.Optimizer,
+    observations: Any,
+    actions: Any,
+    *,
+    loss: str = "nll",
+    max_grad_norm: float | None = None,
+) -> dict[str, torch.Tensor]:
+    """Make one behaviour-cloning update of ``policy`` towards ``actions`` (Algorithm 1, line 14).
+
+    The batch moves to the device of the optimizer's parameters. Floating-point entries take the parameters' dtype
+    (so no float64 reaches a float32 network); integer observations are handed over as they are.
+    Parameters that the loss does not reach, such as those of a separate value network, do not move.
+    With the RL optimizer itself both losses share its moments and learning rate, as in the authors' code.
+
+    Args:
+        policy: Maps a batch of observations to a ``torch.distributions.Distribution`` over the actions.
+        optimizer: Steps once.
+        observations: ``(N, *obs_shape)`` array or tensor, N >= 1.
+        actions: ``(N, *act_shape)`` array or tensor. Discrete ones are counted from 0, as ``(N,)`` or ``(N, 1)``.
+        loss: ``"nll"``, the negative log-likelihood, summed over action dimensions and averaged over the batch
+            (for a categorical policy the authors' cross-entropy); or ``"mse"``, the squared distance of the
+            distribution's mean to the action, averaged over all entries (the authors' loss for Gaussians: the
+            standard deviation gets no gradient).
+        max_grad_norm: Clips the gradient's norm if given. The authors do not clip.
+
+    Returns:
+        ``{"loss": ...}``, and ``"grad_norm"`` before clipping where ``max_grad_norm`` is given: detached scalar
+        tensors on the policy's device, so nothing waits for it until they are read.
+
+    Raises:
+        ValueError: If the batch is empty, lengths or shapes disagree, or an action is outside the distribution's
+            support (checked where the actions arrive in host memory). Nothing has changed then.
+        TypeError: If ``policy`` does not return a distribution.
+    """
+    if loss not in ("nll", "mse"):
+        raise ValueError(f"expected `loss` to be 'nll' or 'mse', got {loss!r}")
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(f"expected `max_grad_norm` to be positive, got {max_grad_norm!r}")
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    obs, act = _to_parameters(observations, parameters[0]), torch.as_tensor(actions)
+    if obs.ndim == 0 or act.ndim == 0 or len(obs) != len(act) or len(obs) == 0:
+        raise ValueError("expected `observations` and `actions` of the same length, at least 1, "
+                         f"got shapes {tuple(obs.shape)} and {tuple(act.shape)}")  # fmt: skip
+
+    dist = policy(obs)
+    if not isinstance(dist, Distribution):
+        raise TypeError(f"expected `policy` to return a torch Distribution, got {type(dist).__name__}")
+    act = _to_parameters(_match(act, dist), parameters[0])
+    if loss == "nll":
+        objective = -dist.log_prob(act).reshape(len(act), -1).sum(dim=1).mean()
+    elif _is_discrete(dist):
+        raise ValueError(f"expected loss='nll' for discrete actions, got 'mse' for a {type(dist).__name__}")
+    else:
+        objective = (dist.mean - act).square().mean()
+
+    optimizer.zero_grad(set_to_none=True)  # parameters the loss does not reach keep no gradient and do not move
+    objective.backward()
+    metrics = {"loss": objective.detach()}
+    if max_grad_norm is not None:
+        metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm).detach()
+    optimizer.step()
+    return metrics
+
+
+def _to_parameters(value: Any, parameter: torch.Tensor) -> torch.Tensor:
+    """``value`` on the parameter's device and, if it is floating point, in its dtype."""
+    tensor = torch.as_tensor(value)
+    return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def _is_discrete(dist: Distribution) -> bool:
+    try:
+        return bool(dist.support.is_discrete)  # type: ignore[union-attr]
+    except NotImplementedError:
+        return False
+
+
+def _match(actions: torch.Tensor, dist: Distribution) -> torch.Tensor:
+    """``actions`` in the shape of the distribution's samples, and within its support."""
+    shape = dist.batch_shape + dist.event_shape
+    squeezed = [tuple(n for n in s[1:] if n != 1) for s in (shape, actions.shape)]
+    if len(shape) == 0 or shape[0] != len(actions) or squeezed[0] != squeezed[1]:
+        raise ValueError(f"expected `actions` of shape {tuple(shape)}, as the policy's distribution has it, "
+                         f"got {tuple(actions.shape)}")  # fmt: skip
+    actions = actions.reshape(shape)
+    if actions.device.type == "cpu":  # elsewhere looking at the values would wait for the device
+        discrete = _is_discrete(dist)
+        inside = dist.support.check(actions) if discrete else torch.isfinite(actions)  # type: ignore[union-attr]
+        if not inside.all():
+            raise ValueError(f"expected `actions` in the support of the policy's {type(dist).__name__}, got values "
+                             f"from {actions.min().item()} to {actions.max().item()}")  # fmt: skip
+    return actions

@@ -1,0 +1,138 @@
+"""Episode scores of RAPID (Zha et al., ICLR 2021, Eq. 1-4) as pure functions.
+
+NumPy only, nothing else of this package: the file works when copied alone.
+Throughout, ``states`` has shape ``(T, *state_shape)``: the T states an agent acted on in one episode.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["LOCAL_SCORES", "distance_score", "distinct_score", "episode_score", "global_score", "std_score"]
+
+
+def distinct_score(states: ArrayLike) -> float:
+    """Share of distinct states in an episode (Eq. 1), the local score of discrete state spaces.
+
+    Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
+
+    Args:
+        states: ``(T, *state_shape)``, T >= 1.
+
+    Returns:
+        A float in (0, 1]; 1 when no state was visited twice.
+
+    Raises:
+        ValueError: If there is no state.
+        TypeError: If the states are not numbers.
+
+    >>> distinct_score([[0, 0], [0, 1], [0, 0], [0, 0]])
+    0.5
+    """
+    rows = _episode(states)
+    if rows.dtype.kind in "fc":
+        rows = np.where(np.isnan(rows), np.nan, rows + 0.0).astype(rows.dtype)  # one NaN, and no -0.0
+    data, width = rows.tobytes(), rows[0].nbytes
+    distinct = {data[i * width : (i + 1) * width] for i in range(len(rows))}
+    return len(distinct) / len(rows)
+
+
+def std_score(states: ArrayLike) -> float:
+    """Standard deviation of each state dimension over the episode, averaged over dimensions (Eq. 2).
+
+    The local score of continuous state spaces. The deviation is the population's (divided by T), so an episode of
+    one step scores 0.
+
+    Args:
+        states: ``(T, *state_shape)``, T >= 1, finite.
+
+    Returns:
+        A float >= 0, in the units of the states.
+
+    Raises:
+        ValueError: If there is no state, or one is not finite.
+
+    >>> std_score([[0.0, 5.0], [2.0, 5.0]])
+    0.5
+    """
+    rows = _finite(_episode(states))
+    return float(rows.std(axis=0, dtype=np.float64).mean())
+
+
+def distance_score(states: ArrayLike) -> float:
+    """Mean Euclidean distance of the states to the episode's mean state.
+
+    This is what the authors' code computes for continuous spaces (``get_local_bonus`` in their ``rapid/buffer.py``)
+    in place of Eq. 2. It grows with the square root of the number of dimensions and so needs a smaller ``w1``:
+    theirs is 0.001 on MuJoCo and 1e-5 on 0-255 pixels.
+
+    Args:
+        states: ``(T, *state_shape)``, T >= 1, finite.
+
+    Returns:
+        A float >= 0, in the units of the states.
+
+    Raises:
+        ValueError: If there is no state, or one is not finite.
+
+    >>> distance_score([[0.0, 0.0], [6.0, 8.0]])
+    5.0
+    """
+    rows = _finite(_episode(states))
+    deviations = rows.reshape(len(rows), -1) - rows.reshape(len(rows), -1).mean(axis=0, dtype=np.float64)
+    return float(np.linalg.norm(deviations, axis=1).mean())
+
+
+def global_score(counts: ArrayLike) -> float:
+    """Mean of ``1/sqrt(N(s))`` over an episode's states (Eq. 3).
+
+    Args:
+        counts: ``(T,)``, N(s) of each state of the episode, its own visits included (as in the authors' code).
+
+    Returns:
+        A float in (0, 1]; 1 when every state was seen for the first time.
+
+    Raises:
+        ValueError: If there is no count, or one is below 1.
+
+    >>> global_score([1, 4])
+    0.75
+    """
+    visits = np.asarray(counts)
+    if visits.size == 0 or visits.min() < 1:
+        raise ValueError(f"expected `counts` to hold at least one count, each >= 1, got {counts!r}")
+    return float((1.0 / np.sqrt(visits)).mean())
+
+
+def episode_score(
+    extrinsic: float, local: float, global_: float, w0: float = 1.0, w1: float = 0.1, w2: float = 0.001
+) -> float:
+    """Weighted sum of the three scores (Eq. 4); the default weights are those of the paper's Appendix A.
+
+    >>> episode_score(1.0, 0.5, 0.1)
+    1.0501
+    """
+    return w0 * extrinsic + w1 * local + w2 * global_
+
+
+LOCAL_SCORES: dict[str, Callable[[ArrayLike], float]] = {
+    "distinct": distinct_score,
+    "std": std_score,
+    "distance": distance_score,
+}
+
+
+def _episode(states: ArrayLike) -> NDArray:
+    rows = np.ascontiguousarray(states)
+    if np.ndim(states) == 0 or len(rows) == 0:
+        raise ValueError(f"expected `states` to be (T, *state_shape) with T >= 1, got shape {np.shape(states)}")
+    if rows.dtype.kind not in "biufc":
+        raise TypeError(f"expected `states` to hold numbers, got dtype {rows.dtype}")
+    return rows
+
+
+def _finite(rows: NDArray) -> NDArray:
+    if rows.dtype.kind in "fc" and not np.isfinite(rows).all():
+        raise ValueError("expected `states` to be finite for a score of their spread, got NaN or infinity")
+    return rows
