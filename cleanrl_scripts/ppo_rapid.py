@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ from torch.distributions.categorical import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-import rapid_wrappers.envs  # registers rapid/MultiRoom-N7-S4-v0 and its like
+import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and its like)
 from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter, bc_step, finished_episodes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributions import Distribution
+from torch.distributions import Categorical, Distribution
 
 __all__ = ["bc_step"]
 
@@ -53,7 +53,8 @@ def bc_step(
     if max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(f"expected `max_grad_norm` to be positive, got {max_grad_norm!r}")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    obs, act = _to_parameters(observations, parameters[0]), torch.as_tensor(actions)
+    obs, act = torch.as_tensor(observations), torch.as_tensor(actions)
+    obs = obs.to(parameters[0].device, parameters[0].dtype if obs.is_floating_point() else obs.dtype)
     if obs.ndim == 0 or act.ndim == 0 or len(obs) != len(act) or len(obs) == 0:
         raise ValueError("expected `observations` and `actions` of the same length, at least 1, "
                          f"got shapes {tuple(obs.shape)} and {tuple(act.shape)}")  # fmt: skip
@@ -61,7 +62,8 @@ def bc_step(
     dist = policy(obs)
     if not isinstance(dist, Distribution):
         raise TypeError(f"expected `policy` to return a torch Distribution, got {type(dist).__name__}")
-    act = _to_parameters(_match(act, dist), parameters[0])
+    act = _match(act, dist)
+    act = act.to(parameters[0].device, torch.int64 if isinstance(dist, Categorical) else parameters[0].dtype)
     if loss == "nll":
         objective = -dist.log_prob(act).reshape(len(act), -1).sum(dim=1).mean()
     elif _is_discrete(dist):
@@ -76,12 +78,6 @@ def bc_step(
         metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm).detach()
     optimizer.step()
     return metrics
-
-
-def _to_parameters(value: Any, parameter: torch.Tensor) -> torch.Tensor:
-    """``value`` on the parameter's device and, if it is floating point, in its dtype."""
-    tensor = torch.as_tensor(value)
-    return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
 
 
 def _is_discrete(dist: Distribution) -> bool:

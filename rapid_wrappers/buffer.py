@@ -92,11 +92,9 @@ class RankingBuffer:
         self._size = 0
         self._episodes = np.empty(0, dtype=_EPISODE)  # oldest first
         self._state_ids = np.empty(0, dtype=np.int64)  # of all their states, one episode after the other
-        # One row a kept pair, the first `_size` in use, in no order: allocated by the first `add`.
-        self._observations: NDArray | None = None
-        self._actions: NDArray | None = None
-        self._owner = np.empty(0, dtype=np.int64)  # the `index` of the row's episode
-        self._step = np.empty(0, dtype=np.int64)  # the row's step in it
+        # Arrays with a row for each kept pair, the first `_size` in use, in no order; allocated by the first `add`:
+        # "observations", "actions", and whose they are: the "index" of the episode and the "step" in it.
+        self._rows: dict[str, NDArray] = {}
 
     def __len__(self) -> int:
         """Number of pairs kept."""
@@ -133,11 +131,6 @@ class RankingBuffer:
         obs, act = self._check_rows("observations", observations), self._check_rows("actions", actions)
         if len(obs) != len(act):
             raise ValueError(f"expected as many `actions` as `observations`, got {len(act)} and {len(obs)}")
-        for name, new, kept in (("observations", obs, self._observations), ("actions", act, self._actions)):
-            if kept is not None and new.shape[1:] != kept.shape[1:]:
-                raise ValueError(f"expected `{name}` of shape (T, *{kept.shape[1:]}) as before, got {new.shape}")
-            if kept is not None and not np.can_cast(new.dtype, kept.dtype):
-                raise TypeError(f"expected `{name}` of dtype {kept.dtype} as before, got {new.dtype}")
         ids = self._check_ids(state_ids, len(obs))
         if len(scores) != 3 or not all(math.isfinite(score) for score in scores):
             raise ValueError(f"expected `scores` to be three finite numbers (extrinsic, local, global), got {scores!r}")
@@ -145,16 +138,22 @@ class RankingBuffer:
         if not np.isfinite(self._score(new)).all():
             raise ValueError(f"expected a finite weighted score, got {self._score(new)[0]} from {scores!r}")
 
-        if self._observations is None or self._actions is None:
-            self._observations = np.empty((self.capacity, *obs.shape[1:]), dtype=obs.dtype)
-            self._actions = np.empty((self.capacity, *act.shape[1:]), dtype=act.dtype)
-            self._owner, self._step = np.empty((2, self.capacity), dtype=np.int64)
+        rows = {
+            "observations": obs,
+            "actions": act,
+            "index": np.full(len(obs), new["index"]),
+            "step": np.arange(len(obs)),
+        }
+        if not self._rows:
+            self._rows = {name: np.empty((self.capacity, *row.shape[1:]), row.dtype) for name, row in rows.items()}
         self._num_added += 1
-        self._episodes = np.concatenate([self._episodes, new])
+        self._episodes = np.resize(self._episodes, len(self._episodes) + 1)
+        self._episodes[-1:] = new
         self._state_ids = np.concatenate([self._state_ids, ids])
         self._refresh_global_scores()
         keep = self._rows_to_keep()
-        self._write(obs, act, int(keep[-1]), self._drop(keep))
+        first_kept = len(obs) - keep[-1]
+        self._write({name: row[first_kept:] for name, row in rows.items()}, self._dropped(keep))
         self._episodes["rows"] = keep
         alive = keep > 0
         if self.counter is not None:
@@ -176,21 +175,17 @@ class RankingBuffer:
         """
         if batch_size < 1:
             raise ValueError(f"expected `batch_size` to be positive, got {batch_size!r}")
-        if self._observations is None or self._actions is None:
+        if self._size == 0:
             raise ValueError("expected a buffer with at least one pair, got an empty one: `add` an episode first")
         rows = self.rng.integers(self._size, size=batch_size)
-        return self._observations.take(rows, axis=0), self._actions.take(rows, axis=0)
+        return self._rows["observations"].take(rows, axis=0), self._rows["actions"].take(rows, axis=0)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as copied arrays, numbers and the generator's state; the arguments are not in."""
-        empty = self._observations is None or self._actions is None
         return {
-            "observations": None if empty else self._observations[: self._size].copy(),  # type: ignore[index]
-            "actions": None if empty else self._actions[: self._size].copy(),  # type: ignore[index]
-            "owner": self._owner[: self._size].copy(),
-            "step": self._step[: self._size].copy(),
+            "rows": {name: row[: self._size].copy() for name, row in self._rows.items()},
+            "episodes": {name: self._episodes[name].copy() for name in _EPISODE.names or ()},
             "state_ids": self._state_ids.copy(),
-            "episodes": {name: self._episodes[name].copy() for name in _EPISODE.fields or ()},
             "num_added": self._num_added,
             "rng": self.rng.bit_generator.state,
         }
@@ -201,29 +196,23 @@ class RankingBuffer:
         Raises:
             ValueError: If ``state`` is not consistent, or does not fit this buffer; the buffer then stays as it was.
         """
-        missing = set(self.state_dict()) ^ set(state)
-        if missing or set(state["episodes"]) != set(_EPISODE.fields or ()):
+        if set(state) != set(self.state_dict()) or set(state["episodes"]) != set(_EPISODE.names or ()):
             raise ValueError(f"expected the keys of a `state_dict()`, got {sorted(state)}")
         episodes = np.empty(len(state["episodes"]["index"]), dtype=_EPISODE)
-        for name in _EPISODE.fields or ():
+        for name in _EPISODE.names or ():
             episodes[name] = state["episodes"][name]
-        owner, step = np.asarray(state["owner"], dtype=np.int64), np.asarray(state["step"], dtype=np.int64)
-        ids, size = np.asarray(state["state_ids"], dtype=np.int64), len(owner)
-        self._check_state(state, episodes, owner, step, ids)
+        rows = {name: np.asarray(row) for name, row in state["rows"].items()}
+        ids = np.asarray(state["state_ids"], dtype=np.int64)
+        self._check_state(rows, episodes, ids, int(state["num_added"]))
         rng = np.random.Generator(type(self.rng.bit_generator)())
         rng.bit_generator.state = state["rng"]
-        if size:
-            rows = max(size, self.capacity)
-            observations, actions = np.asarray(state["observations"]), np.asarray(state["actions"])
-            self._observations = np.empty((rows, *observations.shape[1:]), dtype=observations.dtype)
-            self._actions = np.empty((rows, *actions.shape[1:]), dtype=actions.dtype)
-            self._owner, self._step = np.empty((2, rows), dtype=np.int64)
-            self._observations[:size], self._actions[:size] = observations, actions
-            self._owner[:size], self._step[:size] = owner, step
-        else:
-            self._observations = self._actions = None
-        self._size, self._episodes, self._state_ids = size, episodes, ids[: len(ids) * (self.counter is not None)].copy()
-        self._num_added, self.rng = int(state["num_added"]), rng
+
+        self._rows, self._size = {}, int(episodes["rows"].sum())
+        for name, row in rows.items():
+            self._rows[name] = np.empty((max(self._size, self.capacity), *row.shape[1:]), row.dtype)
+            self._rows[name][: self._size] = row
+        self._episodes, self._num_added, self.rng = episodes, int(state["num_added"]), rng
+        self._state_ids = ids.copy()
 
     def _check_rows(self, name: str, value: ArrayLike) -> NDArray:
         array = np.asarray(value)
@@ -232,6 +221,11 @@ class RankingBuffer:
                             "space select or flatten the entries first")  # fmt: skip
         if array.ndim == 0 or len(array) == 0:
             raise ValueError(f"expected `{name}` of shape (T, ...) with T >= 1, got {array.shape}")
+        kept = self._rows.get(name, array)
+        if array.shape[1:] != kept.shape[1:]:
+            raise ValueError(f"expected each of `{name}` of shape {kept.shape[1:]} as before, got {array.shape[1:]}")
+        if not np.can_cast(array.dtype, kept.dtype):
+            raise TypeError(f"expected `{name}` of dtype {kept.dtype} as before, got {array.dtype}")
         return array
 
     def _check_ids(self, state_ids: ArrayLike | None, length: int) -> NDArray[np.int64]:
@@ -242,36 +236,28 @@ class RankingBuffer:
         ids = np.asarray(state_ids)
         if ids.dtype.kind not in "iu" or ids.shape != (length,):
             raise ValueError(f"expected `state_ids` to be {length} integers, got {ids.dtype} of shape {ids.shape}")
-        if ids.min() < 0 or ids.max() >= len(self.counter.counts) or self.counter.counts[ids].min() < 1:
+        counts = self.counter.counts
+        if ids.min() < 0 or ids.max() >= len(counts) or counts.take(ids).min() < 1:
             raise ValueError(f"expected `state_ids` to be visited states of `counter`, in "
-                             f"[0, {len(self.counter.counts)}), got {ids.min()} to {ids.max()}")  # fmt: skip
+                             f"[0, {len(counts)}), got {ids.min()} to {ids.max()}")  # fmt: skip
         return ids.astype(np.int64)
 
-    def _check_state(
-        self, state: dict[str, Any], episodes: NDArray, owner: NDArray, step: NDArray, ids: NDArray
-    ) -> None:
-        size, index, rows = len(owner), episodes["index"], episodes["rows"]
-        excess = rows.max(initial=0) - 1 if self.whole_episodes else 0
+    def _check_state(self, rows: dict[str, NDArray], episodes: NDArray, ids: NDArray, num_added: int) -> None:
+        index, size = episodes["index"], int(episodes["rows"].sum())
+        excess = episodes["rows"].max(initial=1) - 1 if self.whole_episodes else 0
         if size > self.capacity + excess:
             raise ValueError(f"expected at most `capacity`={self.capacity} pairs, got {size}")
-        for name in ("observations", "actions"):
-            if (state[name] is None) != (size == 0) or (size and len(state[name]) != size):
-                raise ValueError(f"expected {size} `{name}`, one for each pair")
-        counted = self.counter is not None
-        if counted and (len(ids) != episodes["length"].sum() or ids.max(initial=-1) >= len(self.counter.counts)):  # type: ignore[union-attr]
-            raise ValueError("expected `state_ids` for all states of the kept episodes, within the counter's range")
-        consistent = (
-            len(step) == size
-            and (np.diff(index) > 0).all()
-            and index.max(initial=-1) < int(state["num_added"])
-            and np.array_equal(np.unique(owner), index)
-            and np.array_equal(np.unique(owner, return_counts=True)[1], rows)
-            and (step >= 0).all()
-            and (step < episodes["length"][np.searchsorted(index, owner)]).all()
-            and np.isfinite(self._score(episodes)).all()
-            and (not counted or ids.min(initial=0) >= 0)
-        )
-        if not consistent:
+        num_ids, num_states = (0, 0) if self.counter is None else (episodes["length"].sum(), len(self.counter.counts))
+        if len(ids) != num_ids or (num_ids and not 0 <= ids.min() <= ids.max() < num_states):
+            raise ValueError(f"expected {num_ids} `state_ids` in [0, {num_states}): those of the kept episodes' states "
+                             "in this buffer's `counter`, which has to be loaded first")  # fmt: skip
+        if size == 0 and not rows and len(episodes) == 0:
+            return
+        if set(rows) != {"observations", "actions", "index", "step"} or {len(row) for row in rows.values()} != {size}:
+            raise ValueError(f"expected {size} of each of observations, actions, index and step in `rows`")
+        owners, num_rows = np.unique(rows["index"], return_counts=True)
+        agree = np.array_equal(owners, index) and np.array_equal(num_rows, episodes["rows"]) and index[-1] < num_added
+        if not (agree and np.isfinite(self._score(episodes)).all() and (episodes["length"] >= num_rows).all()):
             raise ValueError("expected a consistent `state_dict()`: its episodes and its pairs do not agree")
 
     def _score(self, episodes: NDArray) -> NDArray[np.float64]:
@@ -282,7 +268,7 @@ class RankingBuffer:
         if self.counter is None or self.w2 == 0:
             return
         lengths = self._episodes["length"]
-        bonus = 1.0 / np.sqrt(self.counter.counts[self._state_ids])
+        bonus = 1.0 / np.sqrt(self.counter.counts.take(self._state_ids))
         self._episodes["global_"] = np.add.reduceat(bonus, np.cumsum(lengths) - lengths) / lengths
 
     def _rows_to_keep(self) -> NDArray[np.int64]:
@@ -296,34 +282,30 @@ class RankingBuffer:
         if self.whole_episodes:
             keep[best_first] = np.where(above < self.capacity, rows[best_first], 0)
         else:
-            keep[best_first] = np.clip(self.capacity - above, 0, rows[best_first])
+            keep[best_first] = np.minimum(np.maximum(self.capacity - above, 0), rows[best_first])
         return keep
 
-    def _drop(self, keep: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _dropped(self, keep: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows of older episodes that are no longer kept, the earliest steps of each."""
         surplus = self._episodes["rows"] - keep
         dropped = [np.empty(0, dtype=np.int64)]
         for episode in np.flatnonzero(surplus[:-1]):
-            rows = np.flatnonzero(self._owner[: self._size] == self._episodes["index"][episode])
-            dropped.append(rows[np.argsort(self._step[rows])][: surplus[episode]])
+            rows = np.flatnonzero(self._rows["index"][: self._size] == self._episodes["index"][episode])
+            dropped.append(rows[np.argsort(self._rows["step"][rows])][: surplus[episode]])
         return np.concatenate(dropped)
 
-    def _write(self, obs: NDArray, act: NDArray, kept: int, free: NDArray[np.int64]) -> None:
-        """Put the last ``kept`` pairs of a new episode into the ``free`` rows and, if need be, behind all others."""
-        assert self._observations is not None and self._actions is not None
-        size = self._size + kept - len(free)
-        if size > len(self._owner):  # only `whole_episodes` exceeds the capacity
-            extra = size - len(self._owner)
-            for name in ("_observations", "_actions", "_owner", "_step"):
-                array = getattr(self, name)
-                setattr(self, name, np.concatenate([array, np.empty((extra, *array.shape[1:]), dtype=array.dtype)]))
-        rows = np.concatenate([free, np.arange(self._size, size)])[:kept]
-        self._observations[rows], self._actions[rows] = obs[len(obs) - kept :], act[len(act) - kept :]
-        self._owner[rows], self._step[rows] = self._num_added - 1, np.arange(len(obs) - kept, len(obs))
-        holes = free[kept:]
-        if len(holes):  # fewer pairs than before: the last ones move into the holes
+    def _write(self, new: dict[str, NDArray], free: NDArray[np.int64]) -> None:
+        """Put new pairs into the ``free`` rows, and the rest behind all others."""
+        num_new = len(new["step"])
+        size = self._size + num_new - len(free)
+        target = np.concatenate([free, np.arange(self._size, size)])[:num_new]
+        holes = tail = free[num_new:]
+        if len(holes):  # more pairs were dropped than came: the last ones move into the holes
             tail = np.setdiff1d(np.arange(size, self._size), holes)
             holes = holes[holes < size]
-            for array in (self._observations, self._actions, self._owner, self._step):
-                array[holes] = array[tail]
+        for name, row in self._rows.items():
+            if size > len(row):  # only `whole_episodes` exceeds the capacity
+                row = self._rows[name] = np.concatenate([row, np.empty((size - len(row), *row.shape[1:]), row.dtype)])
+            row[target] = new[name]
+            row[holes] = row[tail]
         self._size = size

@@ -112,10 +112,10 @@ class StateCounter:
                              f"{digests.shape} of {digests.dtype} and {counts.shape} of {counts.dtype}")  # fmt: skip
         if len(counts) and counts.min() < 1:
             raise ValueError("expected every count to be at least 1")
+        if len(np.unique(digests, axis=0)) != len(digests):
+            raise ValueError("expected `digests` to hold no duplicate")
         fresh = StateCounter()
         fresh._find_or_insert(digests)
-        if len(fresh) != len(counts):
-            raise ValueError("expected `digests` to hold no duplicate")
         fresh._counts[: len(counts)] = counts
         self.__dict__ = fresh.__dict__
 

@@ -34,10 +34,10 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
     Scored are the states acted on: T states for T actions, without the terminal observation. Observations, states
     and actions are copied as they come, and an episode in flight is held in memory until it ends.
 
-    A reset in mid-episode discards the fragment, which is neither scored nor counted, with a warning the first time.
-    Its usual cause is a ``TimeLimit`` outside this wrapper: it belongs inside. For continuous control the order is,
-    outermost first, observation and reward normalisation, this wrapper, ``ClipAction``: so raw observations, raw
-    rewards and unclipped actions are recorded.
+    A reset in mid-episode discards the fragment, which is neither scored nor counted, with a warning the first time
+    (none where a seed is given: that is a deliberate restart). Its usual cause is a ``TimeLimit`` outside this
+    wrapper: it belongs inside. For continuous control the order is, outermost first, observation and reward
+    normalisation, this wrapper, ``ClipAction``: so raw observations, raw rewards and unclipped actions are recorded.
 
     In the workers of an ``AsyncVectorEnv`` each wrapper counts for itself.
 
@@ -65,7 +65,7 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
     >>> while not terminated:
     ...     obs, reward, terminated, truncated, info = env.step(1)
     >>> info["episode_scores"]["extrinsic"], info["episode_record"].actions.shape
-    (10.0, (10,))
+    (8.0, (8,))
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray, dict[str, Any]]:
         """Reset the environment; an episode in flight is discarded."""
-        if self._active and self._actions and not self._warned:
+        # A seed means a deliberate restart, as in Gymnasium's `check_env`; time limits and autoresets give none.
+        if self._active and self._actions and seed is None and not self._warned:
             self._warned = True
             warnings.warn(
                 f"reset() after {len(self._actions)} steps of an unfinished episode: it is discarded, neither scored "
@@ -198,12 +199,11 @@ def _scalar(reward: Any) -> float:
 
 def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
     if not isinstance(observation_space, _OBSERVATION_SPACES):
-        remedy = {
-            spaces.Dict: "select a key, e.g. with minigrid.wrappers.ImgObsWrapper or "
-                         "gymnasium.wrappers.FilterObservation and FlattenObservation",
-            spaces.Tuple: "flatten it with gymnasium.wrappers.FlattenObservation",
-        }.get(type(observation_space), "convert it with gymnasium.wrappers.TransformObservation")  # fmt: skip
-        raise TypeError(f"expected array observations, got {observation_space}: {remedy}")
+        raise TypeError(
+            f"expected array observations, got {observation_space}: select one entry (of MiniGrid's, with "
+            "minigrid.wrappers.ImgObsWrapper; else with gymnasium.wrappers.TransformObservation) "
+            "or flatten all with gymnasium.wrappers.FlattenObservation"
+        )
     if not isinstance(action_space, _ACTION_SPACES):
         raise TypeError(
             "expected a Discrete, Box, MultiDiscrete or MultiBinary action space, "

@@ -1,0 +1,63 @@
+"""A small environment whose every step is scripted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class ScriptedEnv(gym.Env):
+    """Observation ``[tag, t]``; episode e takes ``lengths[e % len(lengths)]`` steps and pays ``rewards[t - 1]`` on step t.
+
+    ``ends`` is the pair (terminated, truncated) of the last step. With ``reuse`` one observation array is overwritten.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] = (5,),
+        *,
+        tag: int = 0,
+        rewards: Sequence[Any] = (1.0,),
+        ends: tuple[bool, bool] = (True, False),
+        reuse: bool = False,
+        dtype: Any = np.int64,
+        action_space: spaces.Space | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        self.observation_space = spaces.Box(0, 1000, (2,), dtype)
+        self.action_space = action_space or spaces.Discrete(100)
+        self.lengths, self.tag, self.rewards, self.ends, self.reuse = lengths, tag, rewards, ends, reuse
+        self.info = {} if info is None else info
+        self.episode = -1
+        self.options: list[Any] = []
+        self.shared = np.zeros(2, dtype)
+
+    def observe(self):
+        obs = self.shared if self.reuse else np.zeros_like(self.shared)
+        obs[:] = self.tag, self.t
+        return obs
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.options.append(options)
+        self.episode += 1
+        self.t = 0
+        return self.observe(), self.info
+
+    def step(self, action):
+        self.t += 1
+        done = self.t >= self.lengths[self.episode % len(self.lengths)]
+        reward = self.rewards[(self.t - 1) % len(self.rewards)]
+        return self.observe(), reward, done and self.ends[0], done and self.ends[1], self.info
+
+
+def play(env: gym.Env, actions: Any = None) -> dict[str, Any]:
+    """Play one episode from a reset and return its last info."""
+    env.reset()
+    done, t = False, 0
+    while not done:
+        _, _, terminated, truncated, info = env.step(t if actions is None else actions[t])
+        done, t = terminated or truncated, t + 1
+    return info

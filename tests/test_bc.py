@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Bernoulli, Categorical, Independent, Normal
+
+from rapid_wrappers import bc_step
+
+
+class Actor(nn.Module):
+    """A linear policy and, unreached by the loss, a value head."""
+
+    def __init__(self, num_outputs, distribution):
+        super().__init__()
+        torch.manual_seed(0)
+        self.actor, self.critic = nn.Linear(3, num_outputs), nn.Linear(3, 1)
+        self.log_std = nn.Parameter(torch.zeros(num_outputs))
+        self.distribution, self.seen = distribution, None
+
+    def policy(self, obs):
+        self.seen = obs
+        return self.distribution(self, self.actor(obs.float()))
+
+
+DISTRIBUTIONS = {
+    "categorical": (4, lambda a, x: Categorical(logits=x), np.array([0, 3, 1, 2, 0, 1])),
+    "normal": (2, lambda a, x: Normal(x, a.log_std.exp()), np.linspace(-1, 1, 12).reshape(6, 2)),
+    "independent": (2, lambda a, x: Independent(Normal(x, a.log_std.exp()), 1), np.linspace(-1, 1, 12).reshape(6, 2)),
+    "bernoulli": (2, lambda a, x: Bernoulli(logits=x), np.arange(12).reshape(6, 2) % 2),
+    "multi-discrete": (6, lambda a, x: Categorical(logits=x.view(-1, 2, 3)), np.arange(12).reshape(6, 2) % 3),
+}
+OBS = np.arange(18).reshape(6, 3) / 18
+
+
+def make(name):
+    num_outputs, distribution, actions = DISTRIBUTIONS[name]
+    actor = Actor(num_outputs, distribution)
+    return actor, torch.optim.Adam(actor.parameters(), lr=0.01), actions
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_loss_is_the_negative_log_likelihood_summed_over_action_dimensions(name):
+    actor, optimizer, actions = make(name)
+    with torch.no_grad():
+        log_probs = actor.policy(torch.tensor(OBS)).log_prob(torch.tensor(actions).float())
+    expected = -log_probs.reshape(6, -1).sum(1).mean()
+    metrics = bc_step(actor.policy, optimizer, OBS, actions)
+    assert metrics["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert not metrics["loss"].requires_grad
+
+
+def test_the_discrete_loss_is_cross_entropy_by_hand():
+    actor, optimizer, actions = make("categorical")
+    expected = nn.functional.cross_entropy(actor.actor(torch.tensor(OBS).float()), torch.tensor(actions))
+    assert bc_step(actor.policy, optimizer, OBS, actions)["loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["normal", "independent"])
+def test_mse_is_the_squared_distance_of_the_mean_averaged_over_all_entries(name):
+    actor, optimizer, actions = make(name)
+    expected = (actor.actor(torch.tensor(OBS).float()).detach().numpy() - actions) ** 2
+    metrics = bc_step(actor.policy, optimizer, OBS, actions, loss="mse")
+    assert metrics["loss"].item() == pytest.approx(expected.mean(), rel=1e-5)
+    assert actor.log_std.tolist() == [0, 0]  # the standard deviation stays 1
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_repeated_steps_imitate(name):
+    actor, optimizer, actions = make(name)
+    losses = [bc_step(actor.policy, optimizer, OBS, actions)["loss"].item() for _ in range(200)]
+    assert losses[-1] < losses[0] - 0.05
+
+
+def test_parameters_the_loss_does_not_reach_do_not_move_even_with_momentum():
+    actor, optimizer, actions = make("categorical")
+    actor.critic(torch.ones(1, 3)).sum().backward()
+    optimizer.step()  # the value head has a gradient, and Adam a moment for it
+    before = actor.critic.weight.detach().clone()
+    weight = actor.actor.weight.detach().clone()
+    bc_step(actor.policy, optimizer, OBS, actions)
+    assert torch.equal(actor.critic.weight, before)
+    assert not torch.equal(actor.actor.weight, weight)
+
+
+def test_discrete_actions_may_come_as_a_column_as_floats_or_as_tensors():
+    results = set()
+    for convert in (
+        lambda a: a,
+        lambda a: a[:, None],
+        lambda a: a.astype(np.float32),
+        torch.tensor,
+        lambda a: a.astype(np.int32),
+    ):
+        actor, optimizer, actions = make("categorical")
+        bc_step(actor.policy, optimizer, OBS, convert(actions))
+        results.add(tuple(actor.actor.weight.flatten().tolist()))
+    assert len(results) == 1
+
+
+def test_float64_never_reaches_the_network_and_integers_arrive_as_they_are():
+    actor, optimizer, actions = make("normal")
+    bc_step(actor.policy, optimizer, OBS.astype(np.float64), actions.astype(np.float64))
+    assert actor.seen.dtype == torch.float32
+    bc_step(actor.policy, optimizer, (OBS * 255).astype(np.uint8), actions)
+    assert actor.seen.dtype == torch.uint8
+
+
+def test_the_gradient_is_clipped_only_if_asked():
+    for max_grad_norm in (None, 1e-3):
+        actor, _, actions = make("categorical")
+        before = actor.actor.weight.detach().clone()
+        optimizer = torch.optim.SGD(actor.parameters(), lr=1.0)
+        metrics = bc_step(actor.policy, optimizer, OBS, actions, max_grad_norm=max_grad_norm)
+        moved = (actor.actor.weight - before).norm().item()
+        assert (moved < 1.01e-3) == (max_grad_norm is not None)
+        assert ("grad_norm" in metrics) == (max_grad_norm is not None)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        (OBS, np.array([0, 1, 2, 3, 0, 4])),
+        (OBS, np.array([0, 1, 2, 3, 0, -1])),
+        (OBS, np.array([0, 1, 2, 3, 0, 0.5])),
+        (OBS, np.array([0, 1, 2, 3, 0])),
+        (OBS, np.zeros((6, 2), np.int64)),
+        (OBS[:0], np.zeros(0, np.int64)),
+    ],
+)
+def test_a_bad_batch_is_refused_and_nothing_moves(observations, actions):
+    actor, optimizer, _ = make("categorical")
+    before = actor.actor.weight.detach().clone()
+    with pytest.raises(ValueError, match="actions"):
+        bc_step(actor.policy, optimizer, observations, actions)
+    assert torch.equal(actor.actor.weight, before)
+
+
+@pytest.mark.parametrize("actions", [np.zeros((6, 3)), np.zeros(6), np.full((6, 2), np.nan), np.full((6, 2), np.inf)])
+def test_continuous_actions_of_another_shape_or_not_finite_are_refused(actions):
+    actor, optimizer, _ = make("normal")
+    with pytest.raises(ValueError, match="actions"):
+        bc_step(actor.policy, optimizer, OBS, actions)
+
+
+def test_a_column_of_one_action_dimension_is_not_broadcast():
+    actor = Actor(1, lambda a, x: Normal(x, 1.0))
+    optimizer = torch.optim.Adam(actor.parameters())
+    results = {
+        bc_step(actor.policy, optimizer, OBS, a, loss="mse")["loss"].item() > 0 for a in (np.ones(6), np.ones((6, 1)))
+    }
+    assert results == {True}
+    mean = actor.actor(torch.tensor(OBS).float()).detach()
+    loss = bc_step(actor.policy, optimizer, OBS, np.ones(6), loss="mse")["loss"].item()
+    assert loss == pytest.approx(((mean - 1) ** 2).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("arguments", [{"loss": "l1"}, {"max_grad_norm": 0.0}])
+def test_wrong_arguments_are_refused(arguments):
+    actor, optimizer, actions = make("categorical")
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        bc_step(actor.policy, optimizer, OBS, actions, **arguments)
+
+
+def test_mse_of_discrete_actions_and_a_policy_without_distribution_are_refused():
+    actor, optimizer, actions = make("categorical")
+    with pytest.raises(ValueError, match="nll"):
+        bc_step(actor.policy, optimizer, OBS, actions, loss="mse")
+    with pytest.raises(TypeError, match="Distribution"):
+        bc_step(actor.actor, optimizer, OBS, actions)

@@ -1,0 +1,282 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapid_wrappers import RankingBuffer, StateCounter
+
+# What the authors' code computed for 400 random episodes and 300 rows, w0=1, w1=0.1, w2=0.001, with one change:
+# a stable sort, where theirs leaves open which pairs of equal score survive.
+with np.load(Path(__file__).parent / "data" / "authors_buffer.npz") as data:
+    AUTHORS = dict(data)
+
+
+def add(buffer, score, length, start=0, ids=None):
+    """An episode whose only score is extrinsic, its actions numbered from ``start``."""
+    actions = np.arange(start, start + length)
+    buffer.add(actions[:, None], actions, (score, 0.0, 0.0), ids)
+
+
+def kept(buffer):
+    return sorted(buffer.state_dict()["rows"]["actions"].tolist())
+
+
+def test_scores_ranking_and_survivors_equal_those_of_the_authors_code():
+    counter = StateCounter()
+    buffer = RankingBuffer(300, 1.0, 0.1, 0.001, counter=counter)
+    starts = np.cumsum(AUTHORS["lengths"]) - AUTHORS["lengths"]
+    for episode, (start, length) in enumerate(zip(starts, AUTHORS["lengths"], strict=True)):
+        observations = AUTHORS["observations"][start : start + length]
+        ids = counter.visit(observations)
+        scores = (AUTHORS["returns"][episode], AUTHORS["local"][episode], counter.bonus(ids))
+        buffer.add(observations, np.arange(start, start + length), scores, ids)
+        if episode in AUTHORS["snapshots"]:
+            assert kept(buffer) == sorted(AUTHORS[f"actions_{episode}"])
+            np.testing.assert_allclose(buffer.scores, AUTHORS[f"scores_{episode}"][::-1], rtol=1e-12)
+    rows = buffer.state_dict()["rows"]
+    assert np.array_equal(rows["observations"], AUTHORS["observations"][rows["actions"]])
+
+
+class PlainBuffer:
+    """The documented rule, in as few words as possible: sort all pairs, keep the best."""
+
+    def __init__(self, capacity, whole_episodes, rank, age_penalty):
+        self.options, self.pairs, self.added = (capacity, whole_episodes, rank, age_penalty), [], 0
+
+    def add(self, score, actions):
+        capacity, whole, rank, age = self.options
+        rank_by = score + age * self.added / 1000 if rank else 0
+        self.pairs += [(rank_by, self.added, step, score, action) for step, action in enumerate(actions)]
+        self.added += 1
+        self.pairs.sort(reverse=True)
+        last = self.pairs[:capacity][-1][:2]
+        self.pairs = [p for i, p in enumerate(self.pairs) if i < capacity or (whole and p[:2] == last)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), st.integers(1, 12)), min_size=1, max_size=40),
+    st.integers(1, 30),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 60.0, 1e6]),
+)
+def test_any_sequence_keeps_what_a_plain_sort_keeps(episodes, capacity, whole, rank, age):
+    buffer = RankingBuffer(capacity, age_penalty=age, whole_episodes=whole, rank=rank, seed=0)
+    plain = PlainBuffer(capacity, whole, rank, age)
+    start = 0
+    for score, length in episodes:
+        add(buffer, score, length, start)
+        plain.add(score, range(start, start + length))
+        start += length
+        assert kept(buffer) == sorted(p[4] for p in plain.pairs)
+        assert buffer.scores.tolist() == sorted((p[3] for p in plain.pairs), reverse=True)
+        assert len(buffer) == len(plain.pairs)
+        assert whole or len(buffer) <= capacity
+        observations, actions = buffer.sample(20)
+        assert np.array_equal(observations[:, 0], actions)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=30),
+    st.integers(1, 25),
+    st.booleans(),
+)
+def test_live_global_scores_are_the_mean_over_all_states_with_the_counts_of_now(episodes, capacity, whole):
+    counter = StateCounter()
+    buffer = RankingBuffer(capacity, 1.0, 0.0, 1.0, counter=counter, whole_episodes=whole)
+    rng = np.random.default_rng(0)
+    all_ids, start = [], 0
+    for length, high in episodes:
+        ids = counter.visit(rng.integers(0, high + 1, (length, 1)))
+        all_ids.append(ids)
+        add(buffer, 0.0, length, start, ids)
+        start += length
+        state = buffer.state_dict()["episodes"]
+        np.testing.assert_allclose(state["global_"], [counter.bonus(all_ids[i]) for i in state["index"]])
+        assert whole or len(buffer) == min(capacity, start)
+
+
+def test_a_kept_episode_falls_when_its_states_are_visited_again():
+    counter = StateCounter()
+    buffer = RankingBuffer(4, 0.0, 0.0, 1.0, counter=counter)
+    add(buffer, 0.0, 2, 0, counter.visit([[0], [1]]))
+    add(buffer, 0.0, 2, 2, counter.visit([[2], [2]]))
+    assert buffer.scores == pytest.approx([1, 1, 0.5**0.5, 0.5**0.5])
+    for _ in range(9):
+        counter.visit([[0], [1]])
+    add(buffer, 0.0, 1, 4, counter.visit([[3]]))
+    assert kept(buffer) == [1, 2, 3, 4]
+
+
+def test_without_a_counter_global_scores_stay_as_they_were_added():
+    buffer = RankingBuffer(4, 0.0, 0.0, 1.0)
+    buffer.add([[0]], [0], (0, 0, 0.5))
+    buffer.add([[1]], [1], (0, 0, 0.25))
+    assert buffer.scores.tolist() == [0.5, 0.25]
+
+
+def test_the_first_episode_is_scored_and_trimmed_like_any_other():
+    buffer = RankingBuffer(10)
+    add(buffer, 0.5, 25)
+    assert kept(buffer) == list(range(15, 25))
+    assert (buffer.scores == 0.5).all()
+    add(buffer, 1.0, 4, 25)
+    assert kept(buffer) == [*range(19, 25), *range(25, 29)]
+
+
+def test_a_penalty_on_age_replaces_old_episodes_by_slightly_worse_new_ones():
+    for age_penalty, expected in ((0.0, [0, 1]), (1.0, [2, 3])):
+        buffer = RankingBuffer(2, age_penalty=age_penalty)
+        add(buffer, 0.5, 2, 0)
+        for _ in range(100):
+            add(buffer, -9.0, 1, 9)
+        add(buffer, 0.45, 2, 2)
+        assert kept(buffer) == expected
+
+
+def test_the_stored_dtypes_are_those_given():
+    buffer = RankingBuffer(5)
+    buffer.add(np.zeros((3, 60, 80, 3), np.uint8), np.zeros((3, 2), np.float32), (0, 0, 0))
+    observations, actions = buffer.sample(4)
+    assert (observations.dtype, observations.shape) == (np.uint8, (4, 60, 80, 3))
+    assert (actions.dtype, actions.shape) == (np.float32, (4, 2))
+
+
+def test_what_was_added_and_sampled_does_not_change_with_the_callers_arrays():
+    buffer = RankingBuffer(5)
+    observations, actions = np.zeros((3, 2)), np.zeros(3)
+    buffer.add(observations, actions, (0, 0, 0))
+    observations += 1
+    actions += 1
+    sampled = buffer.sample(8)
+    sampled[0][:] = 7
+    assert not any(array.any() for array in buffer.sample(8)[:1])
+    assert not buffer.sample(8)[1].any()
+
+
+def test_sampling_is_uniform_over_pairs_and_with_replacement():
+    buffer = RankingBuffer(10, seed=0)
+    add(buffer, 0.0, 3, 0)
+    add(buffer, 1.0, 7, 3)
+    _, actions = buffer.sample(20_000)
+    share = np.bincount(actions, minlength=10) / 20_000
+    assert np.abs(share - 0.1).max() < 5 * np.sqrt(0.1 * 0.9 / 20_000)
+
+
+def test_a_seed_fixes_the_samples_and_the_global_generator_is_not_touched():
+    before = np.random.get_state()[1].tolist()
+    draws = []
+    for seed in (3, 3, 4):
+        buffer = RankingBuffer(50, seed=seed)
+        add(buffer, 0.0, 50)
+        draws.append(buffer.sample(30)[1].tolist())
+    assert draws[0] == draws[1] != draws[2]
+    assert np.random.get_state()[1].tolist() == before
+
+
+@pytest.mark.parametrize("with_counter", [False, True])
+@pytest.mark.parametrize("filled", [0, 1, 30])
+def test_a_loaded_buffer_goes_on_where_the_saved_one_was(with_counter, filled):
+    counter = StateCounter() if with_counter else None
+    buffer, loaded = (RankingBuffer(20, counter=counter, whole_episodes=True, seed=s) for s in (0, 1))
+    rng = np.random.default_rng(0)
+
+    def more(*buffers):
+        states = rng.integers(0, 3, (rng.integers(1, 9), 1))
+        ids = counter.visit(states) if with_counter else None
+        scores = (rng.random(), 0.0, 0.0)
+        for b in buffers:
+            b.add(states, np.arange(len(states)), scores, ids)
+
+    for _ in range(filled):
+        more(buffer)
+    loaded.load_state_dict(buffer.state_dict())
+    for _ in range(10):
+        more(buffer, loaded)
+        assert np.array_equal(buffer.sample(9)[0], loaded.sample(9)[0])
+        assert buffer.scores.tolist() == loaded.scores.tolist()
+
+
+def test_a_malformed_state_is_refused_and_changes_nothing():
+    source, buffer = RankingBuffer(20), RankingBuffer(5)
+    for score in (1.0, 2.0):
+        add(source, score, 3)
+    add(buffer, 3.0, 2)
+    state = source.state_dict()
+    rows, episodes = state["rows"], state["episodes"]
+    for bad in (
+        state,  # more pairs than this capacity
+        {**state, "more": 1},
+        {**state, "num_added": 1},
+        {**state, "state_ids": np.arange(6)},
+        {**state, "rows": {**rows, "actions": rows["actions"][:2]}},
+        {**state, "rows": {}},
+        {**state, "episodes": {**episodes, "rows": np.array([2, 4])}},
+        {**state, "episodes": {**episodes, "extrinsic": np.array([np.nan, 1])}},
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            (buffer if bad is state else RankingBuffer(20)).load_state_dict(bad)
+    assert kept(buffer) == [0, 1]
+    assert buffer.scores.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"scores": (np.nan, 0, 0)}, ValueError, "finite"),
+        ({"scores": (0, np.inf, 0)}, ValueError, "finite"),
+        ({"scores": (0, 0, -np.inf)}, ValueError, "finite"),
+        ({"scores": (0, 0)}, ValueError, "three"),
+        ({"observations": np.zeros((0, 1)), "actions": np.zeros(0)}, ValueError, "T >= 1"),
+        ({"actions": np.zeros(2, np.int64)}, ValueError, "as many"),
+        ({"observations": np.zeros((3, 2))}, ValueError, "as before"),
+        ({"actions": np.zeros((3, 1), np.int64)}, ValueError, "as before"),
+        ({"observations": np.zeros((3, 1), np.complex128)}, TypeError, "dtype"),
+        ({"actions": np.zeros(3)}, TypeError, "dtype"),
+        ({"observations": [{"image": 0}] * 3}, TypeError, "Dict"),
+    ],
+)
+def test_a_bad_episode_is_refused_and_changes_nothing(arguments, error, message):
+    buffer = RankingBuffer(5, seed=0)
+    add(buffer, 1.0, 3)
+    good = {"observations": np.zeros((3, 1), np.int64), "actions": np.zeros(3, np.int64), "scores": (0, 0, 0)}
+    before = buffer.state_dict()
+    with pytest.raises(error, match=message):
+        buffer.add(**{**good, **arguments})
+    after = buffer.state_dict()
+    np.testing.assert_equal(after, before)
+    buffer.add(**good)
+    assert len(buffer) == 5
+
+
+@pytest.mark.parametrize("ids", [None, [0], [0, 2], [-1, 0], [0.0, 1.0], [[0, 1]]])
+def test_with_a_counter_state_ids_are_required_and_checked(ids):
+    counter = StateCounter()
+    counter.visit([[0], [1]])
+    buffer = RankingBuffer(5, counter=counter)
+    with pytest.raises(ValueError, match="state_ids"):
+        buffer.add(np.zeros((2, 1)), np.zeros(2), (0, 0, 0), ids)
+    assert len(buffer) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"capacity": 0}, {"capacity": -1}, {"capacity": 2.5}, {"w0": np.nan}, {"w1": np.inf}, {"age_penalty": -1.0}],
+)
+def test_arguments_out_of_range_are_refused(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        RankingBuffer(**arguments)
+
+
+def test_an_empty_buffer_and_an_empty_batch_cannot_be_sampled():
+    buffer = RankingBuffer()
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+    add(buffer, 0.0, 1)
+    with pytest.raises(ValueError, match="batch_size"):
+        buffer.sample(0)
+    assert len(buffer.sample(256)[0]) == 256

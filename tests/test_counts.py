@@ -1,0 +1,143 @@
+import os
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rapid_wrappers import StateCounter
+from tests.test_buffer import AUTHORS
+
+BATCHES = st.lists(
+    hnp.arrays(np.int16, st.tuples(st.integers(0, 30), st.just(2)), elements=st.integers(0, 5)), max_size=8
+)
+
+
+@given(BATCHES)
+def test_counts_are_those_of_a_dictionary_and_ids_come_in_the_order_of_first_visits(batches):
+    counter, expected = StateCounter(), Counter()
+    for batch in batches:
+        ids = counter.visit(batch)
+        expected.update(row.tobytes() for row in batch)
+        keys = list(expected)
+        assert [keys[i] for i in ids] == [row.tobytes() for row in batch]
+        assert list(counter.counts) == list(expected.values())
+        assert len(counter) == len(expected)
+
+
+def test_a_hundred_thousand_states_get_different_ids_and_find_them_again():
+    counter = StateCounter()
+    states = np.arange(100_000)[:, None]
+    for block in np.split(states, 100):
+        counter.visit(block)
+    assert np.array_equal(counter.visit(states), np.arange(100_000))
+    assert (counter.counts == 2).all()
+
+
+def test_bonus_is_the_mean_of_the_inverse_square_root_with_the_counts_of_now():
+    counter = StateCounter()
+    ids = counter.visit([[1], [2], [1], [1], [1]])
+    assert counter.bonus(ids[:2]) == (0.5 + 1) / 2
+    counter.visit([[2]] * 3)
+    assert counter.bonus(ids[:2]) == 0.5
+
+
+def test_bonus_of_an_episode_just_visited_equals_the_authors_global_score():
+    counter = StateCounter()
+    episodes = np.split(AUTHORS["observations"], np.cumsum(AUTHORS["lengths"])[:-1])
+    bonuses = [counter.bonus(counter.visit(episode)) for episode in episodes]
+    np.testing.assert_allclose(bonuses, AUTHORS["global_at_insertion"], rtol=1e-12)
+
+
+def test_dtype_and_shape_are_part_of_a_state():
+    counter = StateCounter()
+    zeros = [np.zeros((1, 4), np.uint8), np.zeros((1, 4), np.int8), np.zeros((1, 2, 2), np.uint8), np.zeros((1, 1), np.float32),
+             np.zeros(1, np.int32)]  # fmt: skip
+    assert [int(counter.visit(z)[0]) for z in zeros] == [0, 1, 2, 3, 4]
+
+
+def test_the_digest_is_the_same_in_a_process_with_another_hash_seed():
+    code = ("from rapid_wrappers import StateCounter as S; c = S(); c.visit([[1.5, 2], [3, 4]]); "
+            "print(c.state_dict()['digests'].tolist())")  # fmt: skip
+    out = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(out) == 1
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_a_copy_counts_for_itself(copy):
+    counter = StateCounter()
+    counter.visit([[1]])
+    other = copy(counter)
+    other.visit([[1], [2]])
+    assert list(counter.counts) == [1]
+    assert list(other.counts) == [2, 1]
+
+
+def test_a_loaded_counter_goes_on_where_the_saved_one_was():
+    states = np.random.default_rng(0).integers(0, 9, (500, 2))
+    counter, loaded = StateCounter(), StateCounter()
+    counter.visit(states)
+    loaded.visit([[99, 99]])
+    loaded.load_state_dict(counter.state_dict())
+    for c in (counter, loaded):
+        c.visit(states[:50])
+    assert np.array_equal(counter.counts, loaded.counts)
+    assert np.array_equal(counter.visit(states), loaded.visit(states))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": np.array([1, 0])},
+        {"counts": np.array([1, 1, 1])},
+        {"counts": np.array([1.0, 1.0])},
+        {"digests": np.zeros((2, 2), np.uint64)},
+        {"digests": np.zeros((2, 3), np.uint64)},
+        {"more": 1},
+    ],
+)
+def test_a_malformed_state_is_refused_and_changes_nothing(change):
+    counter, other = StateCounter(), StateCounter()
+    counter.visit([[1], [2]])
+    other.visit([[5]])
+    with pytest.raises(ValueError, match="expected"):
+        other.load_state_dict({**counter.state_dict(), **change})
+    assert list(other.visit([[5], [6]])) == [0, 1]
+
+
+def test_the_view_of_the_counts_cannot_be_written():
+    counter = StateCounter()
+    counter.visit([[1]])
+    with pytest.raises(ValueError, match="read-only"):
+        counter.counts[0] = 5
+
+
+@pytest.mark.parametrize("ids", [[], [2], [-1], [0.0]])
+def test_bonus_of_ids_never_given_out_is_refused(ids):
+    counter = StateCounter()
+    counter.visit([[1], [2]])
+    with pytest.raises(ValueError, match="ids"):
+        counter.bonus(ids)
+
+
+@pytest.mark.parametrize("states", [[{"image": 1}], ["a"], np.zeros((2, 1), np.longdouble)])
+def test_states_without_a_well_defined_key_are_refused(states):
+    with pytest.raises(TypeError, match="numbers"):
+        StateCounter().visit(states)
+    with pytest.raises(ValueError, match="scalar"):
+        StateCounter().visit(3)

@@ -1,0 +1,413 @@
+import json
+import pickle
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.wrappers import (
+    ClipAction,
+    FlattenObservation,
+    FrameStackObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    TimeLimit,
+)
+
+import rapid_wrappers.envs  # noqa: F401
+from rapid_wrappers import Episode, EpisodeScoringWrapper, StateCounter
+from tests.scripted_env import ScriptedEnv, play
+
+IDS = ("rapid/MultiRoom-N4-S5-v0", "rapid/KeyCorridorS3R2-v0", "CartPole-v1", "Pendulum-v1")
+
+
+def test_scores_and_record_of_an_episode_by_hand():
+    env = EpisodeScoringWrapper(ScriptedEnv([4], tag=3, rewards=[1.0, -0.5]))
+    info = play(env, actions=[7, 8, 9, 10])
+    assert info["episode_scores"] == {"extrinsic": 1.0, "local": 1.0, "global": 1.0}
+    record = info["episode_record"]
+    assert isinstance(record, Episode)
+    assert record.observations.tolist() == [[3, 0], [3, 1], [3, 2], [3, 3]]
+    assert record.actions.tolist() == [7, 8, 9, 10]
+    assert record.scores == (1.0, 1.0, 1.0)
+    assert record.state_ids.tolist() == [0, 1, 2, 3]
+    assert play(env)["episode_scores"]["global"] == pytest.approx(0.5**0.5)
+
+
+def test_only_the_last_step_of_an_episode_has_scores():
+    env = EpisodeScoringWrapper(ScriptedEnv([3]))
+    _, info = env.reset()
+    assert not info
+    assert ["episode_scores" in env.step(0)[4] for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
+def test_every_way_to_end_an_episode_scores_it_once(ends):
+    env = EpisodeScoringWrapper(ScriptedEnv([2], ends=ends))
+    assert "episode_scores" in play(env)
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+
+
+def test_scores_are_always_python_floats():
+    for rewards in ([0], [1], [np.float32(1)], [np.int64(0)]):
+        scores = play(EpisodeScoringWrapper(ScriptedEnv([1], rewards=rewards)))["episode_scores"]
+        assert [type(s) for s in scores.values()] == [float] * 3
+
+
+@pytest.mark.parametrize("mode", [gym.vector.AutoresetMode.SAME_STEP, gym.vector.AutoresetMode.NEXT_STEP])
+def test_vector_infos_truncate_no_score_and_survive_unequal_lengths(mode):
+    # Both episodes end on the same vector step, the first with whole numbers only.
+    fast, slow = [3], [6 if mode is gym.vector.AutoresetMode.SAME_STEP else 7]
+    envs = gym.vector.SyncVectorEnv(
+        [lambda: EpisodeScoringWrapper(ScriptedEnv(fast, rewards=[0])),
+         lambda: EpisodeScoringWrapper(ScriptedEnv(slow, tag=1, rewards=[0.125]))], autoreset_mode=mode,
+    )  # fmt: skip
+    envs.reset()
+    for _ in range(slow[0]):
+        infos = envs.step(np.zeros(2, np.int64))[4]
+    infos = infos.get("final_info", infos)
+    assert infos["_episode_record"].all()
+    assert infos["episode_scores"]["extrinsic"].tolist() == [0.0, 0.125 * slow[0]]
+    assert [len(record) for record in infos["episode_record"]] == [3, slow[0]]
+
+
+def test_an_environment_that_overwrites_its_observation_is_recorded_as_it_was():
+    env = EpisodeScoringWrapper(ScriptedEnv([5], reuse=True))
+    first = play(env)
+    assert first["episode_record"].observations[:, 1].tolist() == [0, 1, 2, 3, 4]
+    assert first["episode_scores"]["local"] == 1.0
+    play(env)
+    assert first["episode_record"].observations[:, 1].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_final_observation_survives_the_reset_that_overwrites_it():
+    env = EpisodeScoringWrapper(ScriptedEnv([2], reuse=True))
+    env.reset()
+    env.step(0)
+    final = env.step(0)[0]
+    env.reset()
+    assert final.tolist() == [0, 2]
+
+
+def test_a_callers_action_may_be_overwritten_and_is_stored_as_it_was():
+    env = EpisodeScoringWrapper(ScriptedEnv([2], action_space=spaces.Box(-1, 1, (2,))))
+    env.reset()
+    action = np.zeros(2, np.float32)
+    env.step(action)
+    action += 5  # also out of bounds: what was chosen is recorded, not what was clipped
+    record = env.step(action)[4]["episode_record"]
+    assert record.actions.tolist() == [[0, 0], [5, 5]]
+
+
+def test_an_info_dictionary_that_is_reused_is_left_alone():
+    env = ScriptedEnv([1], info={"key": 1})
+    wrapped = EpisodeScoringWrapper(env)
+    assert set(play(wrapped)) == {"key", "episode_scores", "episode_record"}
+    assert env.info == {"key": 1}
+    assert set(wrapped.reset()[1]) == {"key"}
+
+
+def test_a_reset_in_mid_episode_discards_the_fragment_and_warns_once():
+    env = EpisodeScoringWrapper(ScriptedEnv([5]))
+    env.reset()
+    env.step(0)
+    env.step(0)
+    with pytest.warns(UserWarning, match="TimeLimit"):
+        info = play(env)
+    assert len(info["episode_record"]) == 5
+    assert info["episode_scores"]["global"] == 1.0  # the fragment's states were not counted
+    env.reset()
+    env.step(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset()
+        env.reset()
+
+
+def test_a_time_limit_belongs_inside():
+    inside = EpisodeScoringWrapper(TimeLimit(ScriptedEnv([9]), 4))
+    assert len(play(inside)["episode_record"]) == 4
+    outside = TimeLimit(EpisodeScoringWrapper(ScriptedEnv([9])), 4)
+    assert "episode_scores" not in play(outside)
+    with pytest.warns(UserWarning, match="inside"):
+        outside.reset()
+
+
+def test_seed_and_options_reach_the_environment():
+    stub = ScriptedEnv()
+    EpisodeScoringWrapper(stub).reset(seed=1, options={"level": 2})
+    assert stub.options == [{"level": 2}]
+    env, bare = EpisodeScoringWrapper(gym.make(IDS[0])), gym.make(IDS[0])
+    for _ in range(3):
+        assert np.array_equal(env.reset(seed=42)[0], bare.reset(seed=42)[0])
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_wrapped_dynamics_equal_bare_dynamics(env_id):
+    bare, wrapped = (
+        gym.make(env_id, max_episode_steps=60),
+        EpisodeScoringWrapper(gym.make(env_id, max_episode_steps=60)),
+    )
+    bare.action_space.seed(0)
+    assert data_equivalence(bare.reset(seed=5), wrapped.reset(seed=5))
+    for _ in range(300):
+        action = bare.action_space.sample()
+        one, two = bare.step(action), wrapped.step(action)
+        two[4].pop("episode_scores", None), two[4].pop("episode_record", None)
+        assert data_equivalence(one, two)
+        assert type(one[1]) is type(two[1])
+        if one[2] or one[3]:
+            assert data_equivalence(bare.reset(), wrapped.reset())
+    assert bare.unwrapped.np_random.bit_generator.state == wrapped.unwrapped.np_random.bit_generator.state
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_gymnasiums_own_checker_finds_nothing_but_the_wrapping(env_id):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*is different from the unwrapped version.*")
+        warnings.filterwarnings("ignore", message=".*observation space .* (infinity|too low|too high).*")
+        warnings.filterwarnings("ignore", message=".*For Box action spaces, we recommend using a symmetric.*")
+        check_env(EpisodeScoringWrapper(gym.make(env_id)), skip_render_check=True)
+
+
+def test_an_environment_rebuilt_from_its_spec_has_the_same_arguments_and_shares_the_counter():
+    counter = StateCounter()
+    env = EpisodeScoringWrapper(gym.make(IDS[0]), local="std", count=True, counter=counter, record=False)
+    rebuilt = gym.make(env.spec)
+    assert (rebuilt.local, rebuilt.count, rebuilt.counter) == ("std", True, counter)
+    rebuilt.reset(seed=0)
+    done = False
+    while not done:
+        *_, terminated, truncated, info = rebuilt.step(0)
+        done = terminated or truncated
+    assert "episode_record" not in info
+    assert counter.counts.sum() == 80
+
+
+def test_a_spec_without_counter_or_function_goes_through_json():
+    env = EpisodeScoringWrapper(gym.make("CartPole-v1"), local="distance")
+    text = env.spec.to_json()
+    json.loads(text)
+    assert gym.make(EnvSpec.from_json(text)).local == "distance"
+
+
+def test_the_default_scores_follow_the_space():
+    def defaults(low, high, shape, dtype):
+        env = ScriptedEnv()
+        env.observation_space = spaces.Box(low, high, shape, dtype)
+        wrapped = EpisodeScoringWrapper(env)
+        return wrapped.local, wrapped.count
+
+    assert defaults(0, 255, (7, 7, 3), np.uint8) == ("distinct", True)
+    assert defaults(0, 255, (31, 99, 3), np.uint8) == ("distinct", True)
+    assert defaults(0, 255, (32, 32, 3), np.uint8) == ("std", False)
+    assert defaults(0, 9, (60, 80, 3), np.int64) == ("distinct", True)
+    assert defaults(-1, 1, (4,), np.float32) == ("std", False)
+    env = ScriptedEnv()
+    for space in (spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4)):
+        env.observation_space = space
+        assert EpisodeScoringWrapper(env).local == "distinct"
+
+
+def test_float_states_are_not_counted_and_score_zero_globally():
+    env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
+    env.reset(seed=0)
+    terminated = False
+    while not terminated:
+        _, _, terminated, _, info = env.step(0)
+    assert info["episode_scores"]["global"] == 0.0
+    assert info["episode_record"].state_ids is None
+    assert len(env.counter) == 0
+    assert info["episode_scores"]["local"] == pytest.approx(info["episode_record"].observations.std(axis=0).mean())
+
+
+class Pixels(ScriptedEnv):
+    def __init__(self):
+        super().__init__([2])
+        self.observation_space = spaces.Box(0, 255, (32, 40, 3), np.uint8)
+
+    def observe(self):
+        return np.full((32, 40, 3), 255 * (self.t % 2), np.uint8)
+
+
+def test_the_std_score_of_pixels_is_that_of_zero_to_one_and_the_distance_that_of_bytes():
+    assert play(EpisodeScoringWrapper(Pixels()))["episode_scores"] == {"extrinsic": 2.0, "local": 0.5, "global": 0.0}
+    distance = play(EpisodeScoringWrapper(Pixels(), local="distance"))["episode_scores"]["local"]
+    assert distance == pytest.approx(127.5 * np.sqrt(32 * 40 * 3))
+
+
+def test_the_score_can_be_that_of_another_state_while_the_record_keeps_the_observations():
+    env = EpisodeScoringWrapper(ScriptedEnv([4]), state=lambda env, obs: obs[1:] // 2)
+    info = play(env)
+    assert info["episode_scores"]["local"] == 0.5
+    assert info["episode_record"].observations[:, 1].tolist() == [0, 1, 2, 3]
+    assert info["episode_record"].state_ids.tolist() == [0, 0, 1, 1]
+    grid = EpisodeScoringWrapper(gym.make(IDS[0]), state=lambda env, obs: np.array(env.unwrapped.agent_pos))
+    grid.reset(seed=0)
+    for _ in range(80):
+        info = grid.step(0)[4]
+    assert info["episode_scores"]["local"] == 1 / 80
+
+
+@pytest.mark.parametrize("explicit", [{}, {"local": "std", "count": False}])
+def test_a_state_function_that_gives_floats_or_pixels_is_scored_by_its_kind(explicit):
+    floats = EpisodeScoringWrapper(ScriptedEnv([3]), state=lambda env, obs: obs / 2, **explicit)
+    assert play(floats)["episode_scores"]["local"] == pytest.approx(np.std([0, 0.5, 1]) / 2)
+    pixels = EpisodeScoringWrapper(
+        ScriptedEnv([2]), state=lambda env, obs: np.full((32, 32, 3), 255 * obs[1], np.uint8), **explicit
+    )
+    assert play(pixels)["episode_scores"]["local"] == 0.5
+
+
+def test_wrappers_of_one_process_can_share_a_counter():
+    counter = StateCounter()
+    envs = [EpisodeScoringWrapper(ScriptedEnv([2]), counter=counter) for _ in range(2)]
+    assert [play(env)["episode_scores"]["global"] for env in envs] == pytest.approx([1.0, 0.5**0.5])
+    assert envs[0].counter is envs[1].counter is counter
+
+
+def test_rewards_that_come_as_arrays_become_numbers():
+    for reward in (np.array([2.0]), np.array(2.0), np.float32(2.0)):
+        env = EpisodeScoringWrapper(ScriptedEnv([2], rewards=[reward]))
+        env.reset()
+        assert np.ndim(env.step(0)[1]) == 0
+        assert env.step(0)[4]["episode_scores"]["extrinsic"] == 4.0
+
+
+@pytest.mark.parametrize("reward", [np.nan, np.inf, np.array([1.0, 2.0]), "1"])
+def test_a_reward_that_is_not_one_finite_number_is_refused_and_the_episode_with_it(reward):
+    env = EpisodeScoringWrapper(ScriptedEnv([3], rewards=[0.0, reward, 0.0]))
+    env.reset()
+    env.step(0)
+    with pytest.raises(ValueError, match="reward"):
+        env.step(0)
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+
+
+def test_an_environment_that_raises_in_mid_episode_loses_only_that_step():
+    env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
+    env.reset(seed=0)
+    env.step(0)
+    with pytest.raises(AssertionError):
+        env.step(7)
+    terminated, steps = False, 1
+    while not terminated:
+        *_, terminated, _, info = env.step(0)
+        steps += 1
+    assert len(info["episode_record"]) == steps
+
+
+def test_observations_of_another_shape_than_the_space_are_refused():
+    env = ScriptedEnv()
+    env.observation_space = spaces.Box(0, 1, (3,))
+    with pytest.raises(ValueError, match="shape"):
+        EpisodeScoringWrapper(env).reset()
+
+
+def test_a_step_before_any_reset_is_refused():
+    with pytest.raises(ResetNeeded):
+        EpisodeScoringWrapper(ScriptedEnv()).step(0)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Dict(image=spaces.Discrete(2)), spaces.Tuple([spaces.Discrete(2)]), spaces.Text(5)]
+)
+def test_observations_that_are_not_arrays_are_refused_with_a_remedy(space):
+    env = ScriptedEnv()
+    env.observation_space = space
+    with pytest.raises(TypeError, match="FlattenObservation"):
+        EpisodeScoringWrapper(env)
+
+
+def test_minigrids_dictionary_is_refused_with_the_wrapper_to_use():
+    import minigrid  # noqa: F401
+
+    with pytest.raises(TypeError, match="ImgObsWrapper"):
+        EpisodeScoringWrapper(gym.make("MiniGrid-KeyCorridorS3R1-v0"))
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Dict(a=spaces.Discrete(2)), spaces.OneOf([spaces.Discrete(2)])]
+)
+def test_unsupported_action_spaces_are_refused_at_once(space):
+    with pytest.raises(TypeError, match="action space"):
+        EpisodeScoringWrapper(ScriptedEnv(action_space=space))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(5, start=2), spaces.MultiDiscrete([3, 4]), spaces.MultiBinary(3), spaces.Box(-1, 1, (2, 2)), spaces.Box(-1, 1, ())],
+)  # fmt: skip
+def test_supported_actions_are_recorded_as_they_were_taken(space):
+    env = EpisodeScoringWrapper(ScriptedEnv([6], action_space=space))
+    space.seed(0)
+    actions = [space.sample() for _ in range(6)]
+    record = play(env, actions)["episode_record"]
+    assert np.array_equal(record.actions, actions)
+    assert record.actions.dtype == space.dtype
+    assert record.actions.shape == (6, *space.shape)
+
+
+def test_scoring_twice_is_refused_also_with_wrappers_in_between():
+    env = RecordEpisodeStatistics(EpisodeScoringWrapper(ScriptedEnv()))
+    with pytest.raises(ValueError, match="not scored yet"):
+        EpisodeScoringWrapper(env)
+
+
+def test_an_info_key_already_taken_is_refused():
+    env = EpisodeScoringWrapper(ScriptedEnv([1], info={"episode_scores": 1}))
+    env.reset()
+    with pytest.raises(ValueError, match="episode_scores"):
+        env.step(0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [({"local": "median"}, ValueError), ({"counter": {}}, TypeError), ({"state": "position"}, TypeError)],
+)
+def test_wrong_arguments_are_refused(arguments, error):
+    with pytest.raises(error, match=next(iter(arguments))):
+        EpisodeScoringWrapper(ScriptedEnv(), **arguments)
+
+
+def test_the_score_is_that_of_the_raw_reward_under_the_documented_order():
+    def extrinsic(env):
+        env.reset()
+        for _ in range(10):
+            info = env.step(0)[4]
+        return info["episode_scores"]["extrinsic"]
+
+    assert extrinsic(NormalizeReward(EpisodeScoringWrapper(ScriptedEnv([10])))) == 10.0
+    assert extrinsic(EpisodeScoringWrapper(NormalizeReward(ScriptedEnv([10])))) != 10.0
+
+
+def test_actions_are_recorded_unclipped_with_clip_action_inside():
+    env = EpisodeScoringWrapper(ClipAction(ScriptedEnv([1], action_space=spaces.Box(-1, 1, (1,)))))
+    assert play(env, [np.array([3.0])])["episode_record"].actions.tolist() == [[3.0]]
+
+
+def test_other_wrappers_inside_and_outside_work():
+    inside = EpisodeScoringWrapper(
+        FlattenObservation(FrameStackObservation(RecordEpisodeStatistics(ScriptedEnv([3])), 2))
+    )
+    info = play(inside)
+    assert info["episode"]["r"] == info["episode_scores"]["extrinsic"] == 3.0
+    assert info["episode_record"].observations.tolist() == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 2]]
+    assert "episode_record" in play(RecordEpisodeStatistics(EpisodeScoringWrapper(ScriptedEnv([3]))))
+
+
+def test_a_pickled_wrapper_goes_on_in_mid_episode():
+    env = EpisodeScoringWrapper(ScriptedEnv([3]))
+    env.reset()
+    env.step(4)
+    copy = pickle.loads(pickle.dumps(env))
+    for e in (env, copy):
+        e.step(5)
+        assert e.step(6)[4]["episode_record"].actions.tolist() == [4, 5, 6]
