@@ -138,6 +138,9 @@ def parse_args() -> Args:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"expected `{name}` to be positive, got {value}")
+    for name in ("w0", "w1", "w2", "age_penalty"):
+        if not np.isfinite(getattr(args, name)):
+            raise ValueError(f"expected `{name}` to be finite, got {getattr(args, name)}")
     batch_size = args.num_envs * args.num_steps
     if batch_size % args.num_minibatches or batch_size // args.num_minibatches < 2:
         raise ValueError(f"expected `num_minibatches` to divide num_envs * num_steps = {batch_size} into minibatches "
@@ -154,9 +157,11 @@ def make_env(env_id, idx, capture_video, run_name, counter, count):
     def thunk():
         if env_id.startswith(("MiniGrid-", "BabyAI-")):
             import minigrid  # noqa: F401  (registers its ids)
-        env = gym.make(env_id, render_mode="rgb_array" if capture_video and idx == 0 else None)
         if capture_video and idx == 0:
+            env = gym.make(env_id, render_mode="rgb_array")
             env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
+        else:
+            env = gym.make(env_id)
         if isinstance(env.observation_space, gym.spaces.Dict) and "image" in env.observation_space.spaces:
             from minigrid.wrappers import ImgObsWrapper
 

@@ -9,9 +9,11 @@ from gymnasium import spaces
 
 
 class ScriptedEnv(gym.Env):
-    """Observation ``[tag, t]``; episode e takes ``lengths[e % len(lengths)]`` steps and pays ``rewards[t - 1]`` on step t.
+    """Observation ``[tag, t]``; episode e takes ``lengths[e % len(lengths)]`` steps.
 
-    ``ends`` is the pair (terminated, truncated) of the last step. With ``reuse`` one observation array is overwritten.
+    Step t pays ``rewards[t - 1]``, from the start again where there are more steps.
+    ``ends`` is the pair (terminated, truncated) of the last step.
+    With ``reuse`` one observation array is overwritten; a given ``info`` is handed out again and again.
     """
 
     def __init__(
@@ -28,8 +30,8 @@ class ScriptedEnv(gym.Env):
     ) -> None:
         self.observation_space = spaces.Box(0, 1000, (2,), dtype)
         self.action_space = action_space or spaces.Discrete(100)
-        self.lengths, self.tag, self.rewards, self.ends, self.reuse = lengths, tag, rewards, ends, reuse
-        self.info = {} if info is None else info
+        self.lengths, self.tag, self.rewards, self.ends = lengths, tag, rewards, ends
+        self.reuse, self.info = reuse, info
         self.episode = -1
         self.options: list[Any] = []
         self.shared = np.zeros(2, dtype)
@@ -44,13 +46,14 @@ class ScriptedEnv(gym.Env):
         self.options.append(options)
         self.episode += 1
         self.t = 0
-        return self.observe(), self.info
+        return self.observe(), {} if self.info is None else self.info
 
     def step(self, action):
         self.t += 1
         done = self.t >= self.lengths[self.episode % len(self.lengths)]
         reward = self.rewards[(self.t - 1) % len(self.rewards)]
-        return self.observe(), reward, done and self.ends[0], done and self.ends[1], self.info
+        info = {} if self.info is None else self.info
+        return self.observe(), reward, done and self.ends[0], done and self.ends[1], info
 
 
 def play(env: gym.Env, actions: Any = None) -> dict[str, Any]:

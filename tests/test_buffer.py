@@ -168,14 +168,14 @@ def test_sampling_is_uniform_over_pairs_and_with_replacement():
 
 
 def test_a_seed_fixes_the_samples_and_the_global_generator_is_not_touched():
-    before = np.random.get_state()[1].tolist()
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
     draws = []
     for seed in (3, 3, 4):
         buffer = RankingBuffer(50, seed=seed)
         add(buffer, 0.0, 50)
         draws.append(buffer.sample(30)[1].tolist())
     assert draws[0] == draws[1] != draws[2]
-    assert np.random.get_state()[1].tolist() == before
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
 
 @pytest.mark.parametrize("with_counter", [False, True])

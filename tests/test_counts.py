@@ -57,9 +57,8 @@ def test_bonus_of_an_episode_just_visited_equals_the_authors_global_score():
 
 def test_dtype_and_shape_are_part_of_a_state():
     counter = StateCounter()
-    zeros = [np.zeros((1, 4), np.uint8), np.zeros((1, 4), np.int8), np.zeros((1, 2, 2), np.uint8), np.zeros((1, 1), np.float32),
-             np.zeros(1, np.int32)]  # fmt: skip
-    assert [int(counter.visit(z)[0]) for z in zeros] == [0, 1, 2, 3, 4]
+    kinds = [((4,), np.uint8), ((4,), np.int8), ((2, 2), np.uint8), ((1,), np.float32), ((), np.int32)]
+    assert [int(counter.visit(np.zeros((1, *shape), dtype))[0]) for shape, dtype in kinds] == [0, 1, 2, 3, 4]
 
 
 def test_the_digest_is_the_same_in_a_process_with_another_hash_seed():

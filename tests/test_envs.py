@@ -18,7 +18,8 @@ PAPER = [f"rapid/MultiRoom-{name}-v0" for name in ("N7-S4", "N10-S4", "N7-S8", "
 
 def test_every_advertised_id_is_registered():
     assert len(MULTI_ROOMS) == 29 * 33
-    assert KEY_CORRIDORS == [f"rapid/KeyCorridorS{name}-v0" for name in ("3R1", "3R2", "3R3", "4R3", "5R3", "6R3")]
+    sizes_and_rows = [re.findall(r"\d", id)[:2] for id in KEY_CORRIDORS]
+    assert sizes_and_rows == [["3", "1"], ["3", "2"], ["3", "3"], ["4", "3"], ["5", "3"], ["6", "3"]]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +41,9 @@ def test_a_multi_room_id_builds_exactly_the_rooms_and_sizes_it_names(env_id):
     assert (base.width, base.height, base.max_steps) == (25, 25, 20 * rooms)
 
 
-@pytest.mark.parametrize("env_id", MULTI_ROOMS)
-def test_each_multi_room_id_passes_its_own_numbers_on(env_id):
-    assert list(gym.spec(env_id).kwargs.values()) == list(map(int, re.findall(r"-[NS](\d+)", env_id)))
+def test_each_multi_room_id_passes_its_own_numbers_on():
+    for env_id in MULTI_ROOMS:
+        assert list(gym.spec(env_id).kwargs.values()) == list(map(int, re.findall(r"-[NS](\d+)", env_id)))
 
 
 @pytest.mark.parametrize("env_id", KEY_CORRIDORS)
@@ -84,9 +85,16 @@ def test_a_malformed_id_gets_a_hint(env_id, error, hint):
 
 
 def test_registering_again_is_harmless_and_upstream_ids_are_not_touched():
-    code = ("import warnings; warnings.simplefilter('error'); import importlib, gymnasium as gym, minigrid; "
-            "before = {k: v for k, v in gym.registry.items()}; import rapid_wrappers.envs as e; importlib.reload(e); "
-            "assert all(gym.registry[k] is v for k, v in before.items()); print(len(gym.registry) - len(before))")  # fmt: skip
+    code = """
+import importlib, warnings
+warnings.simplefilter("error")
+import gymnasium as gym, minigrid
+before = dict(gym.registry)
+import rapid_wrappers.envs
+importlib.reload(rapid_wrappers.envs)
+assert all(gym.registry[id] is spec for id, spec in before.items())
+print(len(gym.registry) - len(before))
+"""
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert int(out) == len(MULTI_ROOMS) + len(KEY_CORRIDORS)
 

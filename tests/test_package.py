@@ -15,8 +15,11 @@ COPYABLE = {
     "scores": "assert scores.distinct_score([[1], [1]]) == 0.5",
     "counts": "assert counts.StateCounter().visit([[1], [1]]).tolist() == [0, 0]",
     "buffer": "b = buffer.RankingBuffer(2); b.add([[1]], [1], (1, 1, 1)); assert b.sample(5)[0].shape == (5, 1)",
-    "bc": "import torch; from torch.distributions import Categorical; net = torch.nn.Linear(2, 3); "
-    "o = torch.optim.Adam(net.parameters()); bc.bc_step(lambda x: Categorical(logits=net(x)), o, torch.ones(4, 2), [0, 1, 2, 0])",
+    "bc": """
+import torch
+net = torch.nn.Linear(2, 3)
+policy = lambda obs: torch.distributions.Categorical(logits=net(obs))
+bc.bc_step(policy, torch.optim.Adam(net.parameters()), torch.ones(4, 2), [0, 1, 2, 0])""",
 }
 
 
@@ -28,7 +31,7 @@ def run(code, cwd):
 def test_a_copyable_file_works_alone_in_an_empty_folder(name, tmp_path):
     shutil.copy(PACKAGE / f"{name}.py", tmp_path)
     others = {"rapid_wrappers", "gymnasium", "minigrid"} | (set() if name == "bc" else {"torch"})
-    run(f"import sys, {name}; {COPYABLE[name]}; assert not {others} & set(sys.modules), sys.modules.keys()", tmp_path)
+    run(f"import sys, {name}\n{COPYABLE[name]}\nassert not {others} & set(sys.modules), sys.modules.keys()", tmp_path)
 
 
 def test_importing_the_package_loads_neither_torch_nor_an_environment_family(tmp_path):

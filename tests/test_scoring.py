@@ -343,8 +343,14 @@ def test_unsupported_action_spaces_are_refused_at_once(space):
 
 @pytest.mark.parametrize(
     "space",
-    [spaces.Discrete(5, start=2), spaces.MultiDiscrete([3, 4]), spaces.MultiBinary(3), spaces.Box(-1, 1, (2, 2)), spaces.Box(-1, 1, ())],
-)  # fmt: skip
+    [
+        spaces.Discrete(5, start=2),
+        spaces.MultiDiscrete([3, 4]),
+        spaces.MultiBinary(3),
+        spaces.Box(-1, 1, (2, 2)),
+        spaces.Box(-1, 1, ()),
+    ],
+)
 def test_supported_actions_are_recorded_as_they_were_taken(space):
     env = EpisodeScoringWrapper(ScriptedEnv([6], action_space=space))
     space.seed(0)

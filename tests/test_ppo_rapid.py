@@ -1,0 +1,297 @@
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import rapid_wrappers.envs  # noqa: F401
+from tests.scripted_env import ScriptedEnv
+
+SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "ppo_rapid.py")
+functions = runpy.run_path(SCRIPT)
+SMALL = ("--num-envs", "2", "--num-steps", "64")
+SCRIPTED = "scripted/Env-v0"
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Run the script as a user does, and return its variables with the points of its event file in ``tags``."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv):
+        monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", *map(str, argv)])
+        rng = torch.get_rng_state()
+        variables = runpy.run_path(SCRIPT, run_name="__main__")
+        torch.set_rng_state(rng)
+        events = EventAccumulator(f"runs/{variables['run_name']}", size_guidance={"scalars": 0})
+        events.Reload()
+        variables["tags"] = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        return variables
+
+    return run
+
+
+@pytest.fixture
+def scripted():
+    """Register a scripted environment for the script to train on."""
+
+    def register(**arguments):
+        gym.register(SCRIPTED, lambda: ScriptedEnv(**arguments))
+
+    yield register
+    gym.registry.pop(SCRIPTED)
+
+
+def gae(rewards, values, next_values, terminations, dones, gamma=0.5, gae_lambda=0.5):
+    columns = [
+        torch.tensor(x, dtype=torch.float32)[:, None] for x in (rewards, values, next_values, terminations, dones)
+    ]
+    return functions["compute_gae"](*columns, gamma, gae_lambda).flatten().tolist()
+
+
+def test_advantages_by_hand_at_a_rollouts_cut():
+    # deltas: 1 + 0.5 * 4 - 2 = 1 and 0 + 0.5 * 6 - 4 = -1, the latter from the value behind the cut
+    assert gae([1, 0], [2, 4], [4, 6], [0, 0], [0, 0]) == [1 + 0.25 * -1, -1]
+
+
+def test_advantages_by_hand_at_a_terminal_state():
+    # the value 6 of whatever follows does not count, and nothing flows over the end
+    assert gae([1, 0, 3], [2, 4, 6], [4, 6, 8], [0, 1, 0], [0, 1, 0]) == [1 + 0.25 * -4, -4, 3 + 0.5 * 8 - 6]
+
+
+def test_advantages_by_hand_at_a_truncation():
+    # bootstrapped from the true final observation's value 10, and nothing flows over the end
+    assert gae([1, 0, 3], [2, 4, 6], [4, 10, 8], [0, 0, 0], [0, 1, 0]) == [1 + 0.25 * 1, 0.5 * 10 - 4, 1]
+
+
+@pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("as_termination", [False, True])
+def test_only_a_truncation_bootstraps_and_from_the_true_final_observation(train, scripted, ends, as_termination):
+    scripted(lengths=[3], ends=ends, dtype=np.float32)
+    flag = ["--truncation-as-termination"] if as_termination else []
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--learning-rate", 1e-30, *flag)
+    ended = run["dones"].bool()
+    assert ended[:, 0].tolist() == [t % 3 == 2 for t in range(64)]
+    bootstraps = ends == (False, True) and not as_termination
+    assert (run["terminations"].bool() == (ended & (not bootstraps))).all()
+    final_value = run["agent"].get_value(torch.tensor([[0.0, 3.0]]))
+    expected = final_value if bootstraps else torch.zeros(1)
+    torch.testing.assert_close(
+        (run["next_values"] * (1 - run["terminations"]))[ended], expected.expand(int(ended.sum()))
+    )
+    torch.testing.assert_close(run["next_values"][:-1][~ended[:-1]], run["values"][1:][~ended[:-1]])
+
+
+def test_imitation_is_annealed_by_the_authors_schedule():
+    gap = functions["bc_gap"]
+    assert [gap(t, 1000) for t in (1, 499, 500, 667, 750, 900)] == [1, 1, 2, 3, 4, 10]
+    assert gap(10**9, None) == 1
+
+
+def test_imitation_and_insertion_stop_when_annealed(train, scripted):
+    scripted(lengths=[4])
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 1280, "--bc-anneal-until", 640)
+    assert run["buffer"].state_dict()["num_added"] == 4 * 32  # the update that reaches 640 frames no longer inserts
+    assert len(run["tags"]["rapid/extrinsic"]) == 10 * 32
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_every_finished_episode_is_logged_once_and_stored_whole(train, scripted, num_envs):
+    scripted(lengths=[3, 5])
+    run = train("--env-id", SCRIPTED, "--num-envs", num_envs, "--num-steps", 64, "--total-timesteps", 64 * num_envs)
+    returns = [value for _, value in run["tags"]["charts/episodic_return"]]
+    assert returns == [value for _, value in run["tags"]["rapid/extrinsic"]]
+    assert len(returns) == 16 * num_envs
+    assert sorted(set(returns)) == [3.0, 5.0]
+    assert [v for _, v in run["tags"]["charts/episodic_length"]] == returns
+    rows = run["buffer"].state_dict()["rows"]
+    assert len(rows["step"]) == 64 * num_envs
+    assert rows["observations"][:, 1].tolist() == rows["step"].tolist()
+
+
+def test_the_default_run_learns_to_imitate_on_real_minigrid_and_logs_everything(train, capsys):
+    run = train("--total-timesteps", 16 * 128 * 2)
+    assert isinstance(run["agent"].encode, run["OneHot"])
+    assert run["optimizer"].param_groups[0]["lr"] == 3e-4
+    tags = run["tags"]
+    assert {
+        "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate",
+        "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
+        "losses/clipfrac", "losses/explained_variance",
+        "rapid/bc_loss", "rapid/buffer_size", "rapid/lowest_score", "rapid/mean_score", "rapid/local", "rapid/global",
+        "rapid/extrinsic", "rapid/distinct_states",
+    } <= set(tags)  # fmt: skip
+    assert tags["rapid/buffer_size"][-1] == (4096, len(run["buffer"]))
+    assert tags["rapid/distinct_states"][-1][1] == len(run["counter"]) > 100
+    assert len(run["counter"]) == np.unique(run["buffer"].state_dict()["state_ids"]).size
+    assert run["buffer"].state_dict()["rows"]["observations"].dtype == np.uint8
+    assert tags["rapid/bc_loss"][-1][1] < np.log(7)
+    out = capsys.readouterr().out
+    assert "mean return" in out
+    assert f"tensorboard --logdir runs/{run['run_name']}" in out
+
+
+def test_the_saved_network_loads_without_executing_anything_and_acts_the_same(train):
+    run = train("--total-timesteps", 128, *SMALL)
+    state = torch.load(re.search("(.*)", run["model_path"])[0], weights_only=True)
+    agent = run["Agent"](run["envs"], one_hot=True)
+    agent.load_state_dict(state)
+    assert torch.equal(agent.policy(run["b_obs"]).logits, run["agent"].policy(run["b_obs"]).logits)
+    assert not list(Path("runs").rglob("*.tmp"))
+
+
+def same(one, two):
+    for tag in set(one["tags"]) - {"charts/SPS"}:
+        np.testing.assert_equal(one["tags"][tag], two["tags"][tag], err_msg=tag)
+    np.testing.assert_equal(one["buffer"].state_dict(), two["buffer"].state_dict())
+
+
+def test_the_same_seed_gives_the_same_run_metric_for_metric_and_another_seed_another(train):
+    runs = [train("--seed", seed, "--total-timesteps", 640, *SMALL) for seed in (1, 1, 2)]
+    same(*runs[:2])
+    with pytest.raises(AssertionError):
+        same(*runs[1:])
+    obs = runs[0]["obs"]
+    assert not torch.equal(obs[0, 0], obs[0, 1])  # environments of one run differ
+
+
+def test_plain_ppo_neither_keeps_nor_imitates(train):
+    run = train("--no-rapid", "--total-timesteps", 512, *SMALL)
+    assert len(run["buffer"]) == 0
+    assert "rapid/bc_loss" not in run["tags"]
+    assert "rapid/local" in run["tags"]
+
+
+def test_the_score_as_reward_is_paid_on_the_last_step_without_a_buffer(train, scripted):
+    scripted(lengths=[4, 2], rewards=[0.25])
+    run = train("--env-id", SCRIPTED, "--num-envs", 1, "--num-steps", 64, "--total-timesteps", 64, "--score-as-reward")
+    rewards, ended = run["rewards"][:, 0], run["dones"][:, 0].bool()
+    tags = run["tags"]
+    parts = [np.array([value for _, value in tags[f"rapid/{name}"]]) for name in ("extrinsic", "local", "global")]
+    scores = parts[0] + 0.1 * parts[1] + 0.001 * parts[2]
+    assert rewards[ended].tolist() == pytest.approx(scores)
+    assert not rewards[~ended].any()
+    assert len(run["buffer"]) == 0
+
+
+def test_pure_exploration_uses_no_extrinsic_reward_anywhere(train, scripted):
+    scripted(lengths=[4])
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--pure-exploration")
+    assert not run["rewards"].any()
+    assert run["buffer"].w0 == 0
+    assert run["buffer"].scores.max() < 0.2
+    assert run["tags"]["charts/episodic_return"][0][1] == 4.0
+
+
+def test_ablation_flags_reach_the_buffer(train, scripted):
+    scripted(lengths=[4])
+    flags = "--no-rank --whole-episodes --age-penalty 0.25 --buffer-size 30 --w0 2 --w1 3 --w2 4"
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, *flags.split())
+    buffer = run["buffer"]
+    assert (buffer.rank, buffer.whole_episodes, buffer.age_penalty) == (False, True, 0.25)
+    assert (buffer.capacity, buffer.w0, buffer.w1, buffer.w2) == (30, 2, 3, 4)
+    assert len(buffer) == 32
+
+
+def test_without_a_global_weight_nothing_is_counted(train):
+    run = train("--total-timesteps", 640, *SMALL, "--w2", 0)
+    assert len(run["counter"]) == 0
+    assert len(run["buffer"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("env_id", "inputs"),
+    [("CartPole-v1", 4), ("MiniGrid-Empty-5x5-v0", 1029), ("rapid/KeyCorridorS3R1-v0", 1029), ("FrozenLake-v1", 1)],
+)
+def test_other_environments_with_discrete_actions_run_too(train, env_id, inputs):
+    run = train("--env-id", env_id, "--total-timesteps", 640, *SMALL)
+    assert run["agent"].encode.num_inputs == inputs
+    assert len(run["buffer"]) > 0
+    assert np.isfinite(run["tags"]["rapid/bc_loss"][-1][1])
+
+
+def test_an_action_space_that_does_not_start_at_zero_trains_on_indices_and_acts_with_its_own_actions(train, scripted):
+    scripted(lengths=[4], action_space=spaces.Discrete(3, start=2))
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128)
+    assert set(run["buffer"].state_dict()["rows"]["actions"]) == {2, 3, 4}
+    assert set(run["actions"].flatten().tolist()) == {0, 1, 2}
+
+
+def test_an_episode_longer_than_several_rollouts_is_waited_for(train, scripted):
+    scripted(lengths=[50])
+    run = train("--env-id", SCRIPTED, "--num-envs", 1, "--num-steps", 16, "--total-timesteps", 160)
+    assert len(run["tags"]["rapid/buffer_size"]) == 7  # from the fourth rollout on
+
+
+def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(train):
+    run = train("--paper", "--total-timesteps", 256, "--w1", 0.5)
+    args = run["args"]
+    assert (args.num_envs, args.num_steps, args.one_hot, args.learning_rate) == (1, 128, False, 1e-4)
+    assert (args.w0, args.w1, args.w2, args.buffer_size, args.bc_steps, args.bc_batch_size) == (
+        1,
+        0.5,
+        0.001,
+        10_000,
+        5,
+        256,
+    )
+    assert (args.age_penalty, args.truncation_as_termination, args.bc_anneal_until) == (0, True, None)
+    assert (args.gamma, args.gae_lambda, args.clip_coef, args.ent_coef, args.vf_coef) == (0.99, 0.95, 0.2, 0.01, 0.5)
+    assert run["agent"].encode.num_inputs == 147
+    assert run["optimizer"].param_groups[0]["lr"] == 1e-4
+
+
+def test_the_paper_flag_anneals_where_the_authors_commands_do(monkeypatch):
+    for env_id, until in (("rapid/KeyCorridorS3R2-v0", 1_200_000), ("MiniGrid-KeyCorridorS3R3-v0", 3_000_000),
+                          ("rapid/KeyCorridorS4R3-v0", None)):  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--env-id", env_id])
+        assert functions["parse_args"]().bc_anneal_until == until
+
+
+def test_one_hot_equals_torchs_own_on_real_views():
+    env = gym.make("rapid/KeyCorridorS3R2-v0")
+    env.action_space.seed(0)
+    views = [env.reset(seed=0)[0]]
+    views += [env.step(env.action_space.sample())[0] for _ in range(50)]
+    x = torch.from_numpy(np.stack(views))
+    encode = functions["OneHot"]((7, 7, 3))
+    expected = torch.cat([torch.nn.functional.one_hot(x[..., i].long(), n) for i, n in enumerate((11, 6, 4))], dim=-1)
+    assert torch.equal(encode(x), expected.flatten(1).float())
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--num-minibatches", 7], "num_minibatches"),
+        (["--num-envs", 1, "--num-steps", 1], "num_minibatches"),
+        (["--num-envs", 1, "--num-steps", 128, "--num-minibatches", 128], "at least 2"),
+        (["--total-timesteps", 2047], "total_timesteps"),
+        (["--num-envs", 0], "num_envs"),
+        (["--buffer-size", 0], "buffer_size"),
+        (["--buffer-size", -5], "buffer_size"),
+        (["--bc-anneal-until", 0], "bc_anneal_until"),
+        (["--score-as-reward", "--pure-exploration"], "at most one"),
+        (["--env-id", "Pendulum-v1"], "Discrete"),
+        (["--env-id", "rapid/MultiRoom-N7S4-v0"], "MultiRoom-N7-S4"),
+        (["--env-id", "Blackjack-v1"], "array observations"),
+        (["--w0", "nan"], "w0"),
+    ],
+)
+def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, message):
+    with pytest.raises(SystemExit, match=message):
+        train(*argv)
+    assert not Path("runs").exists()
+
+
+def test_help_names_the_form_of_boolean_flags(train, capsys):
+    with pytest.raises(SystemExit):
+        train("--help")
+    out = capsys.readouterr().out
+    assert "--no-rapid" in out
+    assert "--no-cuda" in out
