@@ -4,6 +4,7 @@ The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is pl
 `--no-NAME` (`--no-cuda`), and names may be written with hyphens or underscores.
 """
 
+import itertools
 import os
 import random
 import sys
@@ -153,6 +154,16 @@ def parse_args() -> Args:
     return args
 
 
+def make_run(name):
+    """Create the folder of this run under `runs/`, with a number behind its name where that is taken."""
+    for number in itertools.count(2):
+        try:
+            os.makedirs(f"runs/{name}")
+            return name
+        except FileExistsError:
+            name = f"{name.split('~')[0]}~{number}"
+
+
 def make_env(env_id, idx, capture_video, run_name, counter, count):
     def thunk():
         if env_id.startswith(("MiniGrid-", "BabyAI-")):
@@ -265,10 +276,13 @@ if __name__ == "__main__":
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches
     num_iterations = args.total_timesteps // batch_size
-    run_name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(time.time())}"
     if args.track:
-        import wandb
-
+        try:
+            import wandb
+        except ModuleNotFoundError:
+            sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
+    run_name = make_run(f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(time.time())}")
+    if args.track:
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
@@ -299,6 +313,7 @@ if __name__ == "__main__":
         if not isinstance(envs.single_action_space, gym.spaces.Discrete):
             raise TypeError(f"expected a Discrete action space, got {envs.single_action_space}")
     except (gym.error.Error, ImportError, TypeError) as error:
+        os.rmdir(f"runs/{run_name}")
         sys.exit(f"error: {args.env_id}: {error}")
     first_action = int(envs.single_action_space.start)
 

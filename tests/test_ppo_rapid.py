@@ -1,4 +1,4 @@
-import re
+import importlib.util
 import runpy
 import sys
 from pathlib import Path
@@ -14,7 +14,9 @@ import rapid_wrappers.envs  # noqa: F401
 from tests.scripted_env import ScriptedEnv
 
 SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "ppo_rapid.py")
-functions = runpy.run_path(SCRIPT)
+spec = importlib.util.spec_from_file_location("ppo_rapid", SCRIPT)
+ppo_rapid = sys.modules["ppo_rapid"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(ppo_rapid)
 SMALL = ("--num-envs", "2", "--num-steps", "64")
 SCRIPTED = "scripted/Env-v0"
 
@@ -52,7 +54,7 @@ def gae(rewards, values, next_values, terminations, dones, gamma=0.5, gae_lambda
     columns = [
         torch.tensor(x, dtype=torch.float32)[:, None] for x in (rewards, values, next_values, terminations, dones)
     ]
-    return functions["compute_gae"](*columns, gamma, gae_lambda).flatten().tolist()
+    return ppo_rapid.compute_gae(*columns, gamma, gae_lambda).flatten().tolist()
 
 
 def test_advantages_by_hand_at_a_rollouts_cut():
@@ -89,7 +91,7 @@ def test_only_a_truncation_bootstraps_and_from_the_true_final_observation(train,
 
 
 def test_imitation_is_annealed_by_the_authors_schedule():
-    gap = functions["bc_gap"]
+    gap = ppo_rapid.bc_gap
     assert [gap(t, 1000) for t in (1, 499, 500, 667, 750, 900)] == [1, 1, 2, 3, 4, 10]
     assert gap(10**9, None) == 1
 
@@ -139,7 +141,7 @@ def test_the_default_run_learns_to_imitate_on_real_minigrid_and_logs_everything(
 
 def test_the_saved_network_loads_without_executing_anything_and_acts_the_same(train):
     run = train("--total-timesteps", 128, *SMALL)
-    state = torch.load(re.search("(.*)", run["model_path"])[0], weights_only=True)
+    state = torch.load(run["model_path"], weights_only=True)
     agent = run["Agent"](run["envs"], one_hot=True)
     agent.load_state_dict(state)
     assert torch.equal(agent.policy(run["b_obs"]).logits, run["agent"].policy(run["b_obs"]).logits)
@@ -251,7 +253,7 @@ def test_the_paper_flag_anneals_where_the_authors_commands_do(monkeypatch):
     for env_id, until in (("rapid/KeyCorridorS3R2-v0", 1_200_000), ("MiniGrid-KeyCorridorS3R3-v0", 3_000_000),
                           ("rapid/KeyCorridorS4R3-v0", None)):  # fmt: skip
         monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--env-id", env_id])
-        assert functions["parse_args"]().bc_anneal_until == until
+        assert ppo_rapid.parse_args().bc_anneal_until == until
 
 
 def test_one_hot_equals_torchs_own_on_real_views():
@@ -260,7 +262,7 @@ def test_one_hot_equals_torchs_own_on_real_views():
     views = [env.reset(seed=0)[0]]
     views += [env.step(env.action_space.sample())[0] for _ in range(50)]
     x = torch.from_numpy(np.stack(views))
-    encode = functions["OneHot"]((7, 7, 3))
+    encode = ppo_rapid.OneHot((7, 7, 3))
     expected = torch.cat([torch.nn.functional.one_hot(x[..., i].long(), n) for i, n in enumerate((11, 6, 4))], dim=-1)
     assert torch.equal(encode(x), expected.flatten(1).float())
 
@@ -286,7 +288,18 @@ def test_one_hot_equals_torchs_own_on_real_views():
 def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, message):
     with pytest.raises(SystemExit, match=message):
         train(*argv)
-    assert not Path("runs").exists()
+    assert not list(Path().rglob("runs/*"))
+
+
+def test_two_runs_of_one_name_get_a_folder_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [ppo_rapid.make_run("a__b__1__2") for _ in range(3)] == ["a__b__1__2", "a__b__1__2~2", "a__b__1__2~3"]
+
+
+def test_tracking_without_wandb_ends_before_anything_is_trained(train, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(SystemExit, match=r"rapid-wrappers\[track\]"):
+        train("--track")
 
 
 def test_help_names_the_form_of_boolean_flags(train, capsys):

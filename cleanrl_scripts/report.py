@@ -1,0 +1,84 @@
+"""Learning curves of finished runs: a table (CSV) and a picture (PNG) from their TensorBoard files.
+
+python cleanrl_scripts/report.py --runs runs/rapid-MultiRoom-N7-S4-v0__* --csv curve.csv --png curve.png
+
+The measure is that of the paper: the mean return of the last 100 training episodes.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+WINDOW = 100
+
+
+@dataclass
+class Args:
+    runs: list[Path]
+    """folders of the runs, one seed each; their names give experiment and seed"""
+    csv: Path | None = None
+    """where to write the curves: experiment, seed, frames, mean return"""
+    png: Path | None = None
+    """where to draw them: the mean over seeds and the range from the lowest to the highest seed"""
+    thresholds: tuple[float, ...] = (0.5, 0.75)
+    """mean returns for which the first frame that reaches them is printed"""
+    every: int = 10_000
+    """frames between two points of a curve"""
+
+
+def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Frame and return of each finished episode."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    events.Reload()
+    points = events.Scalars("charts/episodic_return")
+    return np.array([p.step for p in points]), np.array([p.value for p in points])
+
+
+def mean_return(frames: np.ndarray, returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of the last 100 returns at each episode's end, from the hundredth episode on."""
+    total = np.cumsum(np.concatenate([[0.0], returns]))
+    return frames[WINDOW - 1 :], (total[WINDOW:] - total[:-WINDOW]) / WINDOW
+
+
+def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    for experiment, seeds in curves.items():
+        start = max(frames[0] for frames, _ in seeds.values())
+        end = min(frames[-1] for frames, _ in seeds.values())
+        grid = np.linspace(start, end, 300)
+        values = np.stack([np.interp(grid, *curve) for curve in seeds.values()])  # (num_seeds, 300)
+        (line,) = axes.plot(grid / 1e6, values.mean(axis=0), label=f"{experiment}, {len(seeds)} seeds")
+        axes.fill_between(grid / 1e6, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
+    axes.set(xlabel="frames (millions)", ylabel=f"mean return of the last {WINDOW} episodes", ylim=(0, 1))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", frameon=False)
+    figure.savefig(png, dpi=150)
+
+
+if __name__ == "__main__":
+    args = tyro.cli(Args)
+    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    for run in sorted(args.runs):
+        _, experiment, seed = run.name.split("__")[:3]
+        frames, returns = read_episodes(run)
+        if len(returns) < WINDOW:
+            raise SystemExit(f"error: {run} has only {len(returns)} finished episodes, {WINDOW} are needed")
+        frames, values = mean_return(frames, returns)
+        curves.setdefault(experiment, {})[seed] = frames, values
+        reached = [f"{t} at {frames[np.argmax(values >= t)] / 1e6:.3f}M" for t in args.thresholds if values.max() >= t]
+        print(f"{run.name}: {', '.join(reached)}; maximum {values.max():.3f}, last {values[-1]:.3f}")
+    if args.csv:
+        rows = ["experiment,seed,frames,mean_return"]
+        for experiment, seeds in curves.items():
+            for seed, (frames, values) in seeds.items():
+                grid = np.arange(-(-frames[0] // args.every) * args.every, frames[-1] + 1, args.every)
+                at = np.searchsorted(frames, grid, side="right") - 1  # the last episode that had ended by then
+                rows += [f"{experiment},{seed},{f},{v:.4f}" for f, v in zip(grid, values[at], strict=True)]
+        args.csv.write_text("\n".join(rows) + "\n")
+    if args.png:
+        draw(curves, args.png)
