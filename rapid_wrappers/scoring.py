@@ -86,6 +86,8 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         _check_spaces(env.observation_space, env.action_space)
         _check_options(local, counter, state)
         _check_unscored(env)
+        # Looked up at every step, which through a stack of wrappers is slow.
+        self._observation_shape, self._action_shape = env.observation_space.shape, env.action_space.shape or ()
         self.local = local
         self.count = count
         self.counter = StateCounter() if counter is None else counter
@@ -129,7 +131,9 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         """
         if not self._active:
             raise ResetNeeded("expected `reset()` before `step()`: no episode is in flight")
-        taken = np.array(action).reshape(self.env.action_space.shape or ())
+        taken = np.array(action)
+        if taken.shape != self._action_shape:
+            taken = taken.reshape(self._action_shape)
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._active = False  # what is refused below ends the episode; it cannot be scored any more
         if not isinstance(reward, float | int):
@@ -149,8 +153,8 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
     def _receive(self, obs: NDArray) -> None:
         """Copy an observation to act on, and its state."""
         copied = np.array(obs)
-        if copied.shape != self.env.observation_space.shape:
-            raise ValueError(f"expected observations of shape {self.env.observation_space.shape}, got {copied.shape}")
+        if copied.shape != self._observation_shape:
+            raise ValueError(f"expected observations of shape {self._observation_shape}, got {copied.shape}")
         if self._record:
             self._observations.append(copied)
         if self._state is not None:
@@ -173,9 +177,9 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         for key in ("episode_scores", "episode_record"):
             if key in info:
                 raise ValueError(f"expected an environment that leaves info[{key!r}] free, but it is taken")
-        actions = np.stack(self._actions)
-        observations = np.stack(self._observations) if self._record else None
-        states = np.stack(self._states) if self._states else observations
+        actions = np.array(self._actions)
+        observations = np.array(self._observations) if self._record else None
+        states = np.array(self._states) if self._states else observations
         assert states is not None and self.local is not None and self._scale is not None
         local = LOCAL_SCORES[self.local](states)
         if self.local == "std":
