@@ -136,7 +136,7 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
             taken = taken.reshape(self._action_shape)
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._active = False  # what is refused below ends the episode; it cannot be scored any more
-        if not isinstance(reward, float | int):
+        if not isinstance(reward, (float, int)):
             reward = _scalar(reward)
         if not math.isfinite(reward):
             raise ValueError(f"expected the environment to return finite rewards, got {reward}")
