@@ -1,16 +1,18 @@
-"""PPO with RAPID for discrete actions, in one file: python cleanrl_scripts/ppo_rapid.py --help
+"""PPO with RAPID for discrete actions, in one file.
 
-The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO. Booleans are switched off by
-`--no-NAME` (`--no-cuda`), and names may be written with hyphens or underscores.
+The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO.
+A boolean is switched on by `--NAME` and off by `--no-NAME` (`--no-cuda`, not `--cuda False`);
+names may be written with hyphens or underscores.
 """
 
 import itertools
+import math
 import os
 import random
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gymnasium as gym
 import numpy as np
@@ -60,7 +62,7 @@ class Args:
     one_hot: bool = True
     """one-hot code MiniGrid's view (type, colour, state of each cell) instead of feeding the raw numbers"""
     learning_rate: float | None = None
-    """learning rate of Adam, for PPO and imitation; by default 3e-4 with one-hot input, else 1e-4"""
+    """learning rate of Adam, for PPO and imitation; by default 3e-4, or 1e-4 with --no-one-hot"""
     anneal_lr: bool = False
     """whether the learning rate falls linearly to 0"""
     num_envs: int = 16
@@ -130,18 +132,25 @@ PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  
 
 
 def parse_args() -> Args:
-    args = tyro.cli(Args, default=PAPER if "--paper" in sys.argv else None)
-    for task, until in PAPER_ANNEALING.items():
-        if args.paper and args.bc_anneal_until is None and task in args.env_id:
-            args.bc_anneal_until = until
-    for name in ("total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs", "torch_threads",
-                 "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until"):  # fmt: skip
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"expected `{name}` to be positive, got {value}")
-    for name in ("w0", "w1", "w2", "age_penalty"):
-        if not np.isfinite(getattr(args, name)):
-            raise ValueError(f"expected `{name}` to be finite, got {getattr(args, name)}")
+    args = tyro.cli(Args, description=__doc__)
+    if args.paper:
+        until = [until for task, until in PAPER_ANNEALING.items() if task in args.env_id]
+        args = tyro.cli(Args, description=__doc__, default=replace(PAPER, bc_anneal_until=until[0] if until else None))
+
+    def require(condition, what, *names):
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and not (math.isfinite(value) and condition(value)):
+                raise ValueError(f"expected `{name}` to be {what}, got {value}")
+
+    require(lambda x: x >= 1, "positive", "total_timesteps", "num_envs", "num_steps", "num_minibatches")
+    require(lambda x: x >= 1, "positive", "update_epochs", "torch_threads")
+    require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until")
+    require(lambda x: x > 0, "positive", "learning_rate", "clip_coef", "max_grad_norm", "target_kl")
+    require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
+    require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty")
+    require(lambda x: True, "finite", "w0", "w1", "w2")
+    require(lambda x: 0 <= x < 2**32, "in [0, 2**32)", "seed")
     batch_size = args.num_envs * args.num_steps
     if batch_size % args.num_minibatches or batch_size // args.num_minibatches < 2:
         raise ValueError(f"expected `num_minibatches` to divide num_envs * num_steps = {batch_size} into minibatches "
@@ -149,8 +158,8 @@ def parse_args() -> Args:
     if args.total_timesteps < batch_size:
         raise ValueError(f"expected `total_timesteps` to be at least one batch, num_envs * num_steps = {batch_size}, "
                          f"got {args.total_timesteps}")  # fmt: skip
-    if args.score_as_reward and args.pure_exploration:
-        raise ValueError("expected at most one of `score_as_reward` and `pure_exploration`, got both")
+    if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
+        raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
     return args
 
 
@@ -164,6 +173,10 @@ def make_run(name):
             name = f"{name.split('~')[0]}~{number}"
 
 
+def is_minigrid(env):
+    return any(cls.__module__.split(".")[0] == "minigrid" for cls in type(env.unwrapped).__mro__)
+
+
 def make_env(env_id, idx, capture_video, run_name, counter, count):
     def thunk():
         if env_id.startswith(("MiniGrid-", "BabyAI-")):
@@ -173,12 +186,12 @@ def make_env(env_id, idx, capture_video, run_name, counter, count):
             env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
         else:
             env = gym.make(env_id)
-        if isinstance(env.observation_space, gym.spaces.Dict) and "image" in env.observation_space.spaces:
+        if is_minigrid(env) and isinstance(env.observation_space, gym.spaces.Dict):
             from minigrid.wrappers import ImgObsWrapper
 
             env = ImgObsWrapper(env)
-        env = gym.wrappers.RecordEpisodeStatistics(env)
-        return EpisodeScoringWrapper(env, counter=counter, count=count)
+        env = EpisodeScoringWrapper(env, counter=counter, count=count)
+        return gym.wrappers.RecordEpisodeStatistics(env)
 
     return thunk
 
@@ -220,9 +233,9 @@ class Agent(nn.Module):
     def __init__(self, envs, one_hot):
         super().__init__()
         space = envs.single_observation_space
-        # MiniGrid's view: a small uint8 image whose three channels are codes.
-        is_grid = space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] == 3 and max(space.shape) < 32
-        self.encode = OneHot(space.shape) if one_hot and is_grid else Raw(space.shape)
+        # MiniGrid's view is a small image whose three channels are codes; its RGB wrappers make real images of it.
+        is_view = is_minigrid(envs.envs[0]) and len(space.shape) == 3 and max(space.shape) < 32
+        self.encode = OneHot(space.shape) if one_hot and is_view else Raw(space.shape)
         self.critic = nn.Sequential(
             layer_init(nn.Linear(self.encode.num_inputs, 64)),
             nn.Tanh(),
@@ -304,7 +317,7 @@ if __name__ == "__main__":
 
     # env setup; under SAME_STEP every row of a rollout is a step that was really taken
     counter = StateCounter()
-    count = None if args.w2 else False
+    count = None if args.w2 and args.rapid else False
     try:
         envs = gym.vector.SyncVectorEnv(
             [make_env(args.env_id, i, args.capture_video, run_name, counter, count) for i in range(args.num_envs)],
@@ -318,7 +331,7 @@ if __name__ == "__main__":
     first_action = int(envs.single_action_space.start)
 
     agent = Agent(envs, args.one_hot).to(device)
-    learning_rate = args.learning_rate or (3e-4 if isinstance(agent.encode, OneHot) else 1e-4)
+    learning_rate = (3e-4 if args.one_hot else 1e-4) if args.learning_rate is None else args.learning_rate
     optimizer = optim.Adam(agent.parameters(), lr=learning_rate, eps=1e-5, fused=True)
 
     # RAPID
@@ -344,6 +357,7 @@ if __name__ == "__main__":
     )
 
     # rollout storage
+    print(f"{run_name}: resetting {args.num_envs} environments, then {num_iterations * batch_size} frames on {device}")
     shape = (args.num_steps, args.num_envs)
     next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
     next_obs = torch.as_tensor(next_obs if next_obs.dtype != np.float64 else next_obs.astype(np.float32)).to(device)

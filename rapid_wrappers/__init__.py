@@ -1,5 +1,6 @@
 """RAPID, "Rank the Episodes" (ICLR 2021), for any Gymnasium environment and any training framework."""
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rapid_wrappers.buffer import RankingBuffer
@@ -16,9 +17,10 @@ __all__ = [
     "EpisodeScoringWrapper",
     "RankingBuffer",
     "StateCounter",
-    "bc_step",
     "finished_episodes",
 ]
+if find_spec("torch") is not None:
+    __all__ += ["bc_step"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,5 +30,7 @@ def __getattr__(name: str) -> Any:
     try:
         from rapid_wrappers.bc import bc_step
     except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
         raise ImportError("bc_step needs torch: pip install 'rapid-wrappers[torch]'") from error
     return bc_step

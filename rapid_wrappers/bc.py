@@ -53,7 +53,7 @@ def bc_step(
     if max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(f"expected `max_grad_norm` to be positive, got {max_grad_norm!r}")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    obs, act = torch.as_tensor(observations), torch.as_tensor(actions)
+    obs, act = _as_tensor("observations", observations), _as_tensor("actions", actions)
     obs = obs.to(parameters[0].device, parameters[0].dtype if obs.is_floating_point() else obs.dtype)
     if obs.ndim == 0 or act.ndim == 0 or len(obs) != len(act) or len(obs) == 0:
         raise ValueError("expected `observations` and `actions` of the same length, at least 1, "
@@ -62,14 +62,16 @@ def bc_step(
     dist = policy(obs)
     if not isinstance(dist, Distribution):
         raise TypeError(f"expected `policy` to return a torch Distribution, got {type(dist).__name__}")
-    act = _match(act, dist)
-    act = act.to(parameters[0].device, torch.int64 if isinstance(dist, Categorical) else parameters[0].dtype)
+    act = _match(act, dist, parameters[0])
     if loss == "nll":
         objective = -dist.log_prob(act).reshape(len(act), -1).sum(dim=1).mean()
     elif _is_discrete(dist):
         raise ValueError(f"expected loss='nll' for discrete actions, got 'mse' for a {type(dist).__name__}")
     else:
-        objective = (dist.mean - act).square().mean()
+        objective = (_mean(dist) - act).square().mean()
+    if objective.device.type == "cpu" and not torch.isfinite(objective):  # elsewhere looking would wait for the device
+        raise ValueError(f"expected a finite loss, got {objective.item()}: `observations` are not finite, or "
+                         "`actions` lie on or outside the edge of the distribution's support")  # fmt: skip
 
     optimizer.zero_grad(set_to_none=True)  # parameters the loss does not reach keep no gradient and do not move
     objective.backward()
@@ -80,6 +82,14 @@ def bc_step(
     return metrics
 
 
+def _as_tensor(name: str, value: Any) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"expected `{name}` to be one array or tensor, got {type(value).__name__}: "
+                        "of a Dict or Tuple space select or flatten the entries first") from error  # fmt: skip
+
+
 def _is_discrete(dist: Distribution) -> bool:
     try:
         return bool(dist.support.is_discrete)  # type: ignore[union-attr]
@@ -87,18 +97,31 @@ def _is_discrete(dist: Distribution) -> bool:
         return False
 
 
-def _match(actions: torch.Tensor, dist: Distribution) -> torch.Tensor:
-    """``actions`` in the shape of the distribution's samples, and within its support."""
+def _mean(dist: Distribution) -> torch.Tensor:
+    try:
+        return dist.mean
+    except NotImplementedError as error:
+        raise ValueError(f"expected a distribution with a mean for loss='mse', got a {type(dist).__name__}") from error
+
+
+def _match(actions: torch.Tensor, dist: Distribution, parameter: torch.Tensor) -> torch.Tensor:
+    """``actions`` in the shape of the distribution's samples, within its support, on the parameter's device."""
     shape = dist.batch_shape + dist.event_shape
     squeezed = [tuple(n for n in s[1:] if n != 1) for s in (shape, actions.shape)]
     if len(shape) == 0 or shape[0] != len(actions) or squeezed[0] != squeezed[1]:
         raise ValueError(f"expected `actions` of shape {tuple(shape)}, as the policy's distribution has it, "
                          f"got {tuple(actions.shape)}")  # fmt: skip
     actions = actions.reshape(shape)
-    if actions.device.type == "cpu":  # elsewhere looking at the values would wait for the device
-        discrete = _is_discrete(dist)
-        inside = dist.support.check(actions) if discrete else torch.isfinite(actions)  # type: ignore[union-attr]
+    if not actions.is_floating_point():
+        actions = actions.long()
+    innermost = dist
+    while hasattr(innermost, "base_dist"):
+        innermost = innermost.base_dist
+    categorical = isinstance(innermost, Categorical)
+    if actions.device.type == "cpu" and (categorical or parameter.device.type == "cpu"):  # elsewhere it would wait
+        inside = dist.support.check(actions) if _is_discrete(dist) else torch.isfinite(actions)  # type: ignore[union-attr]
         if not inside.all():
             raise ValueError(f"expected `actions` in the support of the policy's {type(dist).__name__}, got values "
                              f"from {actions.min().item()} to {actions.max().item()}")  # fmt: skip
-    return actions
+    # Not in the parameters' dtype where they are indices: bfloat16 has no 301.
+    return actions.to(parameter.device, torch.int64 if categorical else parameter.dtype)

@@ -4,6 +4,7 @@ NumPy only, nothing else of this package: the file works when copied alone.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ __all__ = ["RankingBuffer"]
 # What is remembered of each kept episode. `length` counts all its states, cut ones included; `rows` the kept pairs.
 _EPISODE = np.dtype([("index", "i8"), ("length", "i8"), ("rows", "i8"),
                      ("extrinsic", "f8"), ("local", "f8"), ("global_", "f8")])  # fmt: skip
+_NUMBERS = "biufc"  # kinds of dtype: bool, signed, unsigned, float, complex
 
 
 class Counts(Protocol):
@@ -125,40 +127,32 @@ class RankingBuffer:
 
         Raises:
             ValueError: If lengths, shapes or ranges are off, or a score is NaN or infinite.
-            TypeError: If a dtype is not numeric or not that of the pairs already kept.
+            TypeError: If a dtype is not numeric or does not fit in that of the pairs already kept.
                 In either case the buffer stays as it was.
         """
         obs, act = self._check_rows("observations", observations), self._check_rows("actions", actions)
         if len(obs) != len(act):
             raise ValueError(f"expected as many `actions` as `observations`, got {len(act)} and {len(obs)}")
         ids = self._check_ids(state_ids, len(obs))
-        if len(scores) != 3 or not all(math.isfinite(score) for score in scores):
-            raise ValueError(f"expected `scores` to be three finite numbers (extrinsic, local, global), got {scores!r}")
-        new = np.array([(self._num_added, len(obs), len(obs), *scores)], dtype=_EPISODE)
-        if not np.isfinite(self._score(new)).all():
-            raise ValueError(f"expected a finite weighted score, got {self._score(new)[0]} from {scores!r}")
+        new = np.array([(self._num_added, len(obs), len(obs), *self._check_scores(scores))], dtype=_EPISODE)
+        episodes = np.concatenate([self._episodes, new])
+        state_ids = np.concatenate([self._state_ids, ids])
+        self._refresh_global_scores(episodes, state_ids)
+        keep = self._rows_to_keep(episodes)
 
-        rows = {
-            "observations": obs,
-            "actions": act,
-            "index": np.full(len(obs), new["index"]),
-            "step": np.arange(len(obs)),
-        }
+        rows = {"observations": obs, "actions": act, "step": np.arange(len(obs))}
+        rows["index"] = np.full(len(obs), self._num_added)
         if not self._rows:
             self._rows = {name: np.empty((self.capacity, *row.shape[1:]), row.dtype) for name, row in rows.items()}
-        self._num_added += 1
-        self._episodes = np.resize(self._episodes, len(self._episodes) + 1)
-        self._episodes[-1:] = new
-        self._state_ids = np.concatenate([self._state_ids, ids])
-        self._refresh_global_scores()
-        keep = self._rows_to_keep()
         first_kept = len(obs) - keep[-1]
-        self._write({name: row[first_kept:] for name, row in rows.items()}, self._dropped(keep))
-        self._episodes["rows"] = keep
+        dropped = self._dropped(episodes, episodes["rows"] - keep)
+        self._write({name: row[first_kept:] for name, row in rows.items()}, dropped)
+        episodes["rows"] = keep
         alive = keep > 0
         if self.counter is not None:
-            self._state_ids = self._state_ids[np.repeat(alive, self._episodes["length"])]
-        self._episodes = self._episodes[alive]
+            self._state_ids = state_ids[np.repeat(alive, episodes["length"])]
+        self._episodes = episodes[alive]
+        self._num_added += 1
 
     def sample(self, batch_size: int) -> tuple[NDArray, NDArray]:
         """Draw pairs uniformly with replacement.
@@ -196,27 +190,15 @@ class RankingBuffer:
         Raises:
             ValueError: If ``state`` is not consistent, or does not fit this buffer; the buffer then stays as it was.
         """
-        if set(state) != set(self.state_dict()) or set(state["episodes"]) != set(_EPISODE.names or ()):
-            raise ValueError(f"expected the keys of a `state_dict()`, got {sorted(state)}")
-        episodes = np.empty(len(state["episodes"]["index"]), dtype=_EPISODE)
-        for name in _EPISODE.names or ():
-            episodes[name] = state["episodes"][name]
-        rows = {name: np.asarray(row) for name, row in state["rows"].items()}
-        ids = np.asarray(state["state_ids"], dtype=np.int64)
-        self._check_state(rows, episodes, ids, int(state["num_added"]))
-        rng = np.random.Generator(type(self.rng.bit_generator)())
-        rng.bit_generator.state = state["rng"]
-
-        self._rows, self._size = {}, int(episodes["rows"].sum())
-        for name, row in rows.items():
-            self._rows[name] = np.empty((max(self._size, self.capacity), *row.shape[1:]), row.dtype)
-            self._rows[name][: self._size] = row
-        self._episodes, self._num_added, self.rng = episodes, int(state["num_added"]), rng
-        self._state_ids = ids.copy()
+        try:
+            loaded = self._parse(state)
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as error:
+            raise ValueError("expected `state` to be a `state_dict()` of a RankingBuffer") from error
+        vars(self).update(loaded)
 
     def _check_rows(self, name: str, value: ArrayLike) -> NDArray:
         array = np.asarray(value)
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in _NUMBERS:
             raise TypeError(f"expected `{name}` to be one numeric array, got dtype {array.dtype}: of a Dict or Tuple "
                             "space select or flatten the entries first")  # fmt: skip
         if array.ndim == 0 or len(array) == 0:
@@ -228,6 +210,18 @@ class RankingBuffer:
             raise TypeError(f"expected `{name}` of dtype {kept.dtype} as before, got {array.dtype}")
         return array
 
+    def _check_scores(self, scores: Sequence[float]) -> tuple[float, float, float]:
+        try:
+            extrinsic, local, global_ = map(float, scores)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"expected `scores` to be the numbers (extrinsic, local, global), got {scores!r}"
+            ) from error
+        total = self.w0 * extrinsic + self.w1 * local + self.w2 * global_
+        if not (math.isfinite(total) and all(map(math.isfinite, (extrinsic, local, global_)))):
+            raise ValueError(f"expected `scores` to be finite, and their weighted sum, got {scores!r}")
+        return extrinsic, local, global_
+
     def _check_ids(self, state_ids: ArrayLike | None, length: int) -> NDArray[np.int64]:
         if self.counter is None:
             return np.empty(0, dtype=np.int64)
@@ -236,46 +230,80 @@ class RankingBuffer:
         ids = np.asarray(state_ids)
         if ids.dtype.kind not in "iu" or ids.shape != (length,):
             raise ValueError(f"expected `state_ids` to be {length} integers, got {ids.dtype} of shape {ids.shape}")
-        counts = self.counter.counts
-        if ids.min() < 0 or ids.max() >= len(counts) or counts.take(ids).min() < 1:
-            raise ValueError(f"expected `state_ids` to be visited states of `counter`, in "
-                             f"[0, {len(counts)}), got {ids.min()} to {ids.max()}")  # fmt: skip
+        if ids.min() < 0 or ids.max() >= len(self.counter.counts):
+            raise ValueError(f"expected `state_ids` to be states of `counter`, in [0, {len(self.counter.counts)}), "
+                             f"got {ids.min()} to {ids.max()}")  # fmt: skip
         return ids.astype(np.int64)
 
-    def _check_state(self, rows: dict[str, NDArray], episodes: NDArray, ids: NDArray, num_added: int) -> None:
+    def _parse(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The attributes that ``state`` describes, copied and checked."""
+        if set(state) != set(self.state_dict()):
+            raise ValueError(f"expected the keys of a `state_dict()`, got {list(state)}")
+        episodes = np.empty(len(state["episodes"]["index"]), dtype=_EPISODE)
+        for name in _EPISODE.names or ():
+            episodes[name] = _column(name, state["episodes"][name], len(episodes), _EPISODE[name])
         index, size = episodes["index"], int(episodes["rows"].sum())
+        num_ids, num_states = (0, 0) if self.counter is None else (episodes["length"].sum(), len(self.counter.counts))
+        ids = _column("state_ids", state["state_ids"], num_ids, _EPISODE["index"])
+        if num_ids and not 0 <= ids.min() <= ids.max() < num_states:
+            raise ValueError(
+                f"expected `state_ids` in [0, {num_states}): this buffer's `counter` has to be loaded first"
+            )
         excess = episodes["rows"].max(initial=1) - 1 if self.whole_episodes else 0
         if size > self.capacity + excess:
             raise ValueError(f"expected at most `capacity`={self.capacity} pairs, got {size}")
-        num_ids, num_states = (0, 0) if self.counter is None else (episodes["length"].sum(), len(self.counter.counts))
-        if len(ids) != num_ids or (num_ids and not 0 <= ids.min() <= ids.max() < num_states):
-            raise ValueError(f"expected {num_ids} `state_ids` in [0, {num_states}): those of the kept episodes' states "
-                             "in this buffer's `counter`, which has to be loaded first")  # fmt: skip
-        if size == 0 and not rows and len(episodes) == 0:
-            return
-        if set(rows) != {"observations", "actions", "index", "step"} or {len(row) for row in rows.values()} != {size}:
-            raise ValueError(f"expected {size} of each of observations, actions, index and step in `rows`")
-        owners, num_rows = np.unique(rows["index"], return_counts=True)
-        agree = np.array_equal(owners, index) and np.array_equal(num_rows, episodes["rows"]) and index[-1] < num_added
-        if not (agree and np.isfinite(self._score(episodes)).all() and (episodes["length"] >= num_rows).all()):
-            raise ValueError("expected a consistent `state_dict()`: its episodes and its pairs do not agree")
+        rows = dict(state["rows"])
+        if set(rows) != ({"observations", "actions", "index", "step"} if size else set()):
+            raise ValueError(f"expected observations, actions, index and step of {size} pairs, got {sorted(rows)}")
+        if size:
+            for name in ("index", "step"):
+                rows[name] = _column(name, rows[name], size, _EPISODE["index"])
+            for name in ("observations", "actions"):
+                rows[name] = np.asarray(rows[name])
+                if rows[name].dtype.kind not in _NUMBERS or len(rows[name]) != size:
+                    raise ValueError(f"expected {size} numeric `{name}`, got {rows[name].dtype} of {rows[name].shape}")
+            owners, num_rows = np.unique(rows["index"], return_counts=True)
+            lengths = np.repeat(episodes["length"], num_rows) if len(owners) == len(episodes) else np.zeros(size, int)
+            steps = rows["step"][np.argsort(rows["index"], kind="stable")]
+            pairs = np.unique(np.stack([rows["index"], rows["step"]]), axis=1)
+            if not (
+                np.array_equal(owners, index)
+                and np.array_equal(num_rows, episodes["rows"])
+                and pairs.shape[1] == size
+                and ((steps >= 0) & (steps < lengths)).all()
+                and 0 <= index[0] <= index[-1] < operator.index(state["num_added"])
+                and np.isfinite(self._score(episodes)).all()
+            ):
+                raise ValueError("expected a consistent `state_dict()`: its episodes and its pairs do not agree")
+        rng = np.random.Generator(type(self.rng.bit_generator)())
+        rng.bit_generator.state = state["rng"]
+        allocated = {
+            name: np.empty((max(size, self.capacity), *row.shape[1:]), row.dtype) for name, row in rows.items()
+        }
+        for name, row in rows.items():
+            allocated[name][:size] = row
+        return {"_rows": allocated, "_size": size, "_episodes": episodes, "_state_ids": ids, "rng": rng,
+                "_num_added": operator.index(state["num_added"])}  # fmt: skip
 
     def _score(self, episodes: NDArray) -> NDArray[np.float64]:
         return self.w0 * episodes["extrinsic"] + self.w1 * episodes["local"] + self.w2 * episodes["global_"]
 
-    def _refresh_global_scores(self) -> None:
-        """Eq. 3 of every kept episode with the counts of now, in one gather over all their states."""
+    def _refresh_global_scores(self, episodes: NDArray, state_ids: NDArray[np.int64]) -> None:
+        """Eq. 3 of every episode with the counts of now, in one gather over all their states."""
         if self.counter is None or self.w2 == 0:
             return
-        lengths = self._episodes["length"]
-        bonus = 1.0 / np.sqrt(self.counter.counts.take(self._state_ids))
-        self._episodes["global_"] = np.add.reduceat(bonus, np.cumsum(lengths) - lengths) / lengths
+        counts, lengths = np.asarray(self.counter.counts), episodes["length"]
+        visits = counts.take(state_ids, mode="clip")  # checked below: clipping is the fast way
+        if len(counts) <= state_ids.max() or not visits.min() >= 1:
+            raise ValueError("expected `counter` to hold a count of at least 1 for each state of the kept episodes, "
+                             "but some are gone: it was replaced, or loaded without this buffer")  # fmt: skip
+        episodes["global_"] = np.add.reduceat(1.0 / np.sqrt(visits), np.cumsum(lengths) - lengths) / lengths
 
-    def _rows_to_keep(self) -> NDArray[np.int64]:
+    def _rows_to_keep(self, episodes: NDArray) -> NDArray[np.int64]:
         """Pairs each episode may keep, ranked best first, newer first among equals."""
-        rows = self._episodes["rows"]
+        rows = episodes["rows"]
         # Every later episode costs all earlier ones the same, so a bonus fixed at insertion gives the same order.
-        rank_by = self._score(self._episodes) + self.age_penalty * self._episodes["index"] / 1000
+        rank_by = self._score(episodes) + self.age_penalty * episodes["index"] / 1000
         best_first = np.argsort(rank_by if self.rank else np.zeros(len(rows)), kind="stable")[::-1]
         above = np.cumsum(rows[best_first]) - rows[best_first]
         keep = np.empty_like(rows)
@@ -285,12 +313,11 @@ class RankingBuffer:
             keep[best_first] = np.minimum(np.maximum(self.capacity - above, 0), rows[best_first])
         return keep
 
-    def _dropped(self, keep: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _dropped(self, episodes: NDArray, surplus: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows of older episodes that are no longer kept, the earliest steps of each."""
-        surplus = self._episodes["rows"] - keep
         dropped = [np.empty(0, dtype=np.int64)]
         for episode in np.flatnonzero(surplus[:-1]):
-            rows = np.flatnonzero(self._rows["index"][: self._size] == self._episodes["index"][episode])
+            rows = np.flatnonzero(self._rows["index"][: self._size] == episodes["index"][episode])
             dropped.append(rows[np.argsort(self._rows["step"][rows])][: surplus[episode]])
         return np.concatenate(dropped)
 
@@ -309,3 +336,11 @@ class RankingBuffer:
             row[target] = new[name]
             row[holes] = row[tail]
         self._size = size
+
+
+def _column(name: str, value: ArrayLike, length: int, dtype: np.dtype) -> NDArray:
+    """``value`` as ``length`` numbers of ``dtype``, copied; integers stay integers."""
+    array = np.asarray(value)
+    if array.shape != (length,) or (length and not np.can_cast(array.dtype, dtype)):
+        raise ValueError(f"expected `{name}` to be {length} of {dtype}, got {array.dtype} of shape {array.shape}")
+    return array.astype(dtype)

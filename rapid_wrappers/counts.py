@@ -105,9 +105,14 @@ class StateCounter:
             ValueError: If ``state`` is not of that form; the counter then stays as it was.
         """
         if set(state) != {"digests", "counts"}:
-            raise ValueError(f"expected `state` to have the keys 'digests' and 'counts', got {sorted(state)}")
+            raise ValueError(f"expected `state` to have the keys 'digests' and 'counts', got {list(state)}")
         digests, counts = np.asarray(state["digests"]), np.asarray(state["counts"])
-        if digests.dtype != np.uint64 or counts.dtype != np.int64 or digests.shape != (len(counts), 2):
+        if (
+            digests.dtype != np.uint64
+            or counts.dtype != np.int64
+            or digests.shape != (counts.size, 2)
+            or counts.ndim != 1
+        ):
             raise ValueError("expected `digests` (n, 2) of uint64 and `counts` (n,) of int64, got "
                              f"{digests.shape} of {digests.dtype} and {counts.shape} of {counts.dtype}")  # fmt: skip
         if len(counts) and counts.min() < 1:
@@ -117,7 +122,7 @@ class StateCounter:
         fresh = StateCounter()
         fresh._find_or_insert(digests)
         fresh._counts[: len(counts)] = counts
-        self.__dict__ = fresh.__dict__
+        vars(self).update(vars(fresh))
 
     def _find_or_insert(self, digests: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Ids of ``digests (n, 2)``, all different, giving new ones their ids in the order they come in."""

@@ -1,5 +1,6 @@
 """A finished episode, and how to find it in what environments return."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,11 +35,22 @@ class Episode:
     """``(T, *act_shape)``."""
     scores: EpisodeScores
     state_ids: NDArray[np.int64] | None
-    """``(T,)`` ids of the scored states in the wrapper's counter, or None where states are not counted."""
+    """``(T,)`` ids of the scored states in the wrapper's counter, or None where states are not counted.
+
+    Also None once the episode has come from another process (a worker of an ``AsyncVectorEnv``), whose counter it is.
+    """
 
     def __len__(self) -> int:
         """Number of steps, T."""
         return len(self.actions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle, and drop the ids of a counter that stays behind in this process."""
+        return _rebuild, (os.getpid(), self.observations, self.actions, self.scores, self.state_ids)
+
+
+def _rebuild(pid: int, observations: NDArray, actions: NDArray, scores: EpisodeScores, state_ids: Any) -> Episode:
+    return Episode(observations, actions, scores, state_ids if pid == os.getpid() else None)
 
 
 def finished_episodes(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Episode]]:

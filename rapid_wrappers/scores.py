@@ -100,8 +100,8 @@ def global_score(counts: ArrayLike) -> float:
     0.75
     """
     visits = np.asarray(counts)
-    if visits.size == 0 or visits.min() < 1:
-        raise ValueError(f"expected `counts` to hold at least one count, each >= 1, got {counts!r}")
+    if visits.size == 0 or not (np.isfinite(visits).all() and visits.min() >= 1):
+        raise ValueError(f"expected `counts` to hold at least one count, each >= 1 and finite, got {counts!r}")
     return float((1.0 / np.sqrt(visits)).mean())
 
 
@@ -127,12 +127,14 @@ def _episode(states: ArrayLike) -> NDArray:
     rows = np.ascontiguousarray(states)
     if np.ndim(states) == 0 or len(rows) == 0:
         raise ValueError(f"expected `states` to be (T, *state_shape) with T >= 1, got shape {np.shape(states)}")
-    if rows.dtype.kind not in "biufc":
-        raise TypeError(f"expected `states` to hold numbers, got dtype {rows.dtype}")
+    if rows.dtype.kind not in "biufc" or rows.dtype.char in "gG":  # long double has undefined padding bytes
+        raise TypeError(f"expected `states` to hold numbers of at most 64 bits, got dtype {rows.dtype}")
     return rows
 
 
 def _finite(rows: NDArray) -> NDArray:
     if rows.dtype.kind in "fc" and not np.isfinite(rows).all():
         raise ValueError("expected `states` to be finite for a score of their spread, got NaN or infinity")
+    if rows.size == 0:
+        raise ValueError(f"expected `states` of at least one dimension for their spread, got shape {rows.shape}")
     return rows

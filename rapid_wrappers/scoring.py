@@ -32,12 +32,13 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
     * ``"episode_record"``: an :class:`Episode`, ready for ``RankingBuffer.add``, unless ``record=False``.
 
     Scored are the states acted on: T states for T actions, without the terminal observation. Observations, states
-    and actions are copied as they come, and an episode in flight is held in memory until it ends.
+    and actions are copied as they come, observations and actions in their space's dtype, and an episode in flight is
+    held in memory until it ends.
 
-    A reset in mid-episode discards the fragment, which is neither scored nor counted, with a warning the first time
-    (none where a seed is given: that is a deliberate restart). Its usual cause is a ``TimeLimit`` outside this
-    wrapper: it belongs inside. For continuous control the order is, outermost first, observation and reward
-    normalisation, this wrapper, ``ClipAction``: so raw observations, raw rewards and unclipped actions are recorded.
+    A reset in mid-episode discards the fragment, which is neither scored nor counted, with a warning the first time.
+    Its usual cause is a ``TimeLimit`` outside this wrapper: it belongs inside. For continuous control the order is,
+    outermost first, observation and reward normalisation, this wrapper, ``ClipAction``: so raw observations, raw
+    rewards and unclipped actions are recorded.
 
     In the workers of an ``AsyncVectorEnv`` each wrapper counts for itself.
 
@@ -86,8 +87,11 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         _check_spaces(env.observation_space, env.action_space)
         _check_options(local, counter, state)
         _check_unscored(env)
-        # Looked up at every step, which through a stack of wrappers is slow.
-        self._observation_shape, self._action_shape = env.observation_space.shape, env.action_space.shape or ()
+        # Needed at every step, and slow to look up through a stack of wrappers.
+        self._spaces = {
+            name: (np.dtype(space.dtype), space.shape or ())
+            for name, space in (("observation", env.observation_space), ("action", env.action_space))
+        }
         self.local = local
         self.count = count
         self.counter = StateCounter() if counter is None else counter
@@ -103,8 +107,8 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray, dict[str, Any]]:
         """Reset the environment; an episode in flight is discarded."""
-        # A seed means a deliberate restart, as in Gymnasium's `check_env`; time limits and autoresets give none.
-        if self._active and self._actions and seed is None and not self._warned:
+        # Gymnasium's `check_env` restarts with a seed after a step or two, and is not to be warned of it.
+        if self._active and self._actions and not (self._warned or (seed is not None and len(self._actions) <= 2)):
             self._warned = True
             warnings.warn(
                 f"reset() after {len(self._actions)} steps of an unfinished episode: it is discarded, neither scored "
@@ -126,22 +130,20 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
 
         Raises:
             ResetNeeded: If no episode is in flight.
-            ValueError: If the reward is not one finite number, or the observation or action has the wrong shape.
-                The episode is then discarded.
+            ValueError: If the action does not fit its space's shape and dtype: the step is then not taken. If the
+                return is not a finite number, or the observation does not fit its space: the episode is discarded.
         """
         if not self._active:
             raise ResetNeeded("expected `reset()` before `step()`: no episode is in flight")
-        taken = np.array(action)
-        if taken.shape != self._action_shape:
-            taken = taken.reshape(self._action_shape)
+        taken = self._copy("action", action)
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._active = False  # what is refused below ends the episode; it cannot be scored any more
         if not isinstance(reward, (float, int)):
             reward = _scalar(reward)
-        if not math.isfinite(reward):
-            raise ValueError(f"expected the environment to return finite rewards, got {reward}")
-        self._actions.append(taken)
         self._return += float(reward)
+        if not math.isfinite(self._return):
+            raise ValueError(f"expected rewards with a finite sum, got {self._return} with the reward {reward}")
+        self._actions.append(taken)
         if terminated or truncated:
             if isinstance(obs, np.ndarray):  # vector environments hold it across a reset that may overwrite it
                 obs = obs.copy()
@@ -152,9 +154,7 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
 
     def _receive(self, obs: NDArray) -> None:
         """Copy an observation to act on, and its state."""
-        copied = np.array(obs)
-        if copied.shape != self._observation_shape:
-            raise ValueError(f"expected observations of shape {self._observation_shape}, got {copied.shape}")
+        copied = self._copy("observation", obs)
         if self._record:
             self._observations.append(copied)
         if self._state is not None:
@@ -163,6 +163,20 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
                 self._follow(copied.dtype, copied.shape)
         if self._state is not None or not self._record:
             self._states.append(copied)
+
+    def _copy(self, name: str, value: Any) -> NDArray:
+        """A copy in the shape and dtype of the space, as a vector environment would hand it on."""
+        dtype, shape = self._spaces[name]
+        array = np.array(value)
+        if array.dtype != dtype:
+            if array.dtype.kind not in "biuf" or (dtype.kind != "f" and not np.array_equal(array, array.astype(dtype))):
+                raise ValueError(f"expected each {name} to fit the dtype {dtype} of its space, got {value!r}")
+            array = array.astype(dtype)
+        if array.shape != shape:
+            if array.size != math.prod(shape):
+                raise ValueError(f"expected each {name} of shape {shape} as its space has it, got {array.shape}")
+            array = array.reshape(shape)
+        return array
 
     def _follow(self, dtype: Any, shape: tuple[int, ...] | None) -> None:
         """Fill in what was left to ``None`` by the kind of states."""
@@ -216,7 +230,7 @@ def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -
 
 
 def _check_options(local: Any, counter: Any, state: Any) -> None:
-    if local is not None and local not in LOCAL_SCORES:
+    if local is not None and local not in list(LOCAL_SCORES):
         raise ValueError(f"expected `local` to be one of {sorted(LOCAL_SCORES)} or None, got {local!r}")
     if counter is not None and not isinstance(counter, StateCounter):
         raise TypeError(f"expected `counter` to be a StateCounter, got {type(counter).__name__}")

@@ -28,7 +28,7 @@ class ScriptedEnv(gym.Env):
         action_space: spaces.Space | None = None,
         info: dict[str, Any] | None = None,
     ) -> None:
-        self.observation_space = spaces.Box(0, 1000, (2,), dtype)
+        self.observation_space = spaces.Box(0, 255, (2,), dtype)
         self.action_space = action_space or spaces.Discrete(100)
         self.lengths, self.tag, self.rewards, self.ends = lengths, tag, rewards, ends
         self.reuse, self.info = reuse, info

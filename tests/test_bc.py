@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Bernoulli, Categorical, Independent, Normal
+from torch.distributions import Bernoulli, Categorical, Independent, Normal, TanhTransform, TransformedDistribution
 
 from rapid_wrappers import bc_step
 
@@ -140,6 +140,50 @@ def test_continuous_actions_of_another_shape_or_not_finite_are_refused(actions):
     actor, optimizer, _ = make("normal")
     with pytest.raises(ValueError, match="actions"):
         bc_step(actor.policy, optimizer, OBS, actions)
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_an_action_at_or_beyond_the_edge_of_a_squashed_distribution_is_refused_and_nothing_moves(value):
+    def squashed(actor, x):
+        return TransformedDistribution(Normal(x, 1.0), [TanhTransform()], validate_args=False)
+
+    actor = Actor(2, squashed)
+    before = actor.actor.weight.detach().clone()
+    with pytest.raises(ValueError, match="finite loss|support"):
+        bc_step(actor.policy, torch.optim.Adam(actor.parameters()), OBS, np.full((6, 2), value))
+    assert torch.equal(actor.actor.weight, before)
+    with pytest.raises(ValueError, match="mean"):
+        bc_step(actor.policy, torch.optim.Adam(actor.parameters()), OBS, np.full((6, 2), 0.5), loss="mse")
+
+
+def test_observations_that_are_not_finite_are_refused_and_nothing_moves():
+    actor = Actor(4, lambda a, x: Categorical(logits=x, validate_args=False))
+    before = actor.actor.weight.detach().clone()
+    with pytest.raises(ValueError, match="finite loss"):
+        bc_step(actor.policy, torch.optim.Adam(actor.parameters()), OBS * np.nan, np.zeros(6, int))
+    assert torch.equal(actor.actor.weight, before)
+
+
+def test_dictionaries_are_refused_with_a_remedy():
+    actor, optimizer, actions = make("categorical")
+    with pytest.raises(TypeError, match="Dict"):
+        bc_step(actor.policy, optimizer, {"image": OBS}, actions)
+
+
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: Independent(d, 0)])
+def test_indices_keep_their_value_beside_bfloat16_parameters(wrap):
+    net = nn.Linear(3, 400, dtype=torch.bfloat16)
+    seen = []
+
+    class Spy(Categorical):
+        def log_prob(self, value):
+            seen.append(value)
+            return super().log_prob(value)
+
+    bc_step(
+        lambda o: wrap(Spy(logits=net(o).float())), torch.optim.SGD(net.parameters()), OBS, np.full(6, 301, np.uint16)
+    )
+    assert seen[0].tolist() == [301] * 6
 
 
 def test_a_column_of_one_action_dimension_is_not_broadcast():

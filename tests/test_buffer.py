@@ -212,14 +212,31 @@ def test_a_malformed_state_is_refused_and_changes_nothing():
         state,  # more pairs than this capacity
         {**state, "more": 1},
         {**state, "num_added": 1},
+        {**state, "num_added": 3.7},
+        {**state, "rng": None},
+        {**state, "rng": {"bit_generator": "PCG64"}},
+        {**state, "episodes": None},
+        {**state, "rows": None},
+        {**state, "rows": {**rows, "index": rows["index"][:, None]}},
+        {**state, "rows": {**rows, "step": rows["step"] * 0}},
+        {**state, "rows": {**rows, "step": rows["step"] - 1}},
+        {**state, "rows": {**rows, "step": rows["step"] + 1}},
+        {**state, "rows": {**rows, "step": rows["step"].astype(float)}},
+        {**state, "rows": {**rows, "actions": rows["actions"].astype(object)}},
+        {**state, "state_ids": np.zeros((0, 3), np.int64)},
+        {**state, "episodes": {**episodes, "extrinsic": 5.0}},
+        {**state, "episodes": {**episodes, "rows": episodes["rows"] + 0.9}},
         {**state, "state_ids": np.arange(6)},
         {**state, "rows": {**rows, "actions": rows["actions"][:2]}},
         {**state, "rows": {}},
         {**state, "episodes": {**episodes, "rows": np.array([2, 4])}},
         {**state, "episodes": {**episodes, "extrinsic": np.array([np.nan, 1])}},
     ):
+        target = buffer if bad is state else RankingBuffer(20)
+        before = target.state_dict()
         with pytest.raises(ValueError, match="expected"):
-            (buffer if bad is state else RankingBuffer(20)).load_state_dict(bad)
+            target.load_state_dict(bad)
+        np.testing.assert_equal(target.state_dict(), before)
     assert kept(buffer) == [0, 1]
     assert buffer.scores.tolist() == [3.0, 3.0]
 
@@ -230,7 +247,10 @@ def test_a_malformed_state_is_refused_and_changes_nothing():
         ({"scores": (np.nan, 0, 0)}, ValueError, "finite"),
         ({"scores": (0, np.inf, 0)}, ValueError, "finite"),
         ({"scores": (0, 0, -np.inf)}, ValueError, "finite"),
-        ({"scores": (0, 0)}, ValueError, "three"),
+        ({"scores": (0, 0)}, ValueError, "scores"),
+        ({"scores": {"extrinsic": 0.0, "local": 0.0, "global": 0.0}}, ValueError, "scores"),
+        ({"scores": 1.0}, ValueError, "scores"),
+        ({"scores": (1.7e308, 1.7e308, 0)}, ValueError, "weighted sum"),
         ({"observations": np.zeros((0, 1)), "actions": np.zeros(0)}, ValueError, "T >= 1"),
         ({"actions": np.zeros(2, np.int64)}, ValueError, "as many"),
         ({"observations": np.zeros((3, 2))}, ValueError, "as before"),
@@ -251,6 +271,33 @@ def test_a_bad_episode_is_refused_and_changes_nothing(arguments, error, message)
     np.testing.assert_equal(after, before)
     buffer.add(**good)
     assert len(buffer) == 5
+
+
+def test_indices_that_come_back_in_a_narrow_dtype_do_not_wrap():
+    source, buffer = RankingBuffer(10), RankingBuffer(10)
+    for score in range(255):
+        add(source, score, 1)
+    state = source.state_dict()
+    state["rows"]["index"] = state["rows"]["index"].astype(np.uint8)
+    buffer.load_state_dict(state)
+    for score in range(255, 300):
+        add(buffer, score, 1)
+        assert len(buffer) == len(buffer.scores) == 10
+
+
+@pytest.mark.parametrize("counts", [[], [0, 5, 5, 5], [np.nan, 5, 5, 5], [5, 5, 5]])
+def test_a_counter_that_lost_states_of_kept_episodes_is_noticed_before_anything_changes(counts):
+    class Lost:
+        counts = np.array([1, 1, 1, 1])
+
+    counter = Lost()
+    buffer = RankingBuffer(5, counter=counter)
+    add(buffer, 0.0, 4, 0, [0, 1, 2, 3])
+    before = buffer.state_dict()
+    counter.counts = counts
+    with pytest.raises(ValueError, match="counter"):
+        add(buffer, 0.0, 1, 4, [0])
+    np.testing.assert_equal(buffer.state_dict(), before)
 
 
 @pytest.mark.parametrize("ids", [None, [0], [0, 2], [-1, 0], [0.0, 1.0], [[0, 1]]])

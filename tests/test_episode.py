@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -34,6 +37,25 @@ def test_every_episode_of_a_vector_environment_comes_once_and_whole(vector, mode
             length = LENGTHS[tag][number % len(LENGTHS[tag])]
             assert episode.observations.tolist() == [[tag, t] for t in range(length)]
             assert np.array_equal(np.diff(episode.actions), np.ones(length - 1))  # no ignored action in between
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_an_episode_from_a_worker_has_no_ids_since_they_are_of_the_workers_counter(context):
+    envs = gym.vector.AsyncVectorEnv([make(tag) for tag in range(3)], context=context)
+    envs.reset()
+    infos = envs.step(np.zeros(3, int))[4]
+    envs.close()
+    ((index, episode),) = finished_episodes(infos)
+    assert index == 2
+    assert episode.state_ids is None
+    assert episode.scores == (1.0, 1.0, 1.0)
+
+
+def test_an_episode_copied_within_its_process_keeps_its_ids():
+    episode = play(EpisodeScoringWrapper(ScriptedEnv([2])))["episode_record"]
+    for copied in (copy.deepcopy(episode), pickle.loads(pickle.dumps(episode))):
+        assert copied.state_ids.tolist() == [0, 1]
+        assert copied.scores == episode.scores
 
 
 def test_one_environments_info_has_index_zero():

@@ -44,7 +44,8 @@ def test_a_missing_torch_is_named_with_the_extra_to_install(tmp_path):
         "import sys; sys.modules['torch'] = None; import rapid_wrappers\n"
         "try: rapid_wrappers.bc_step\n"
         "except ImportError as e: assert 'rapid-wrappers[torch]' in str(e)\n"
-        "else: raise SystemExit('no error')",
+        "else: raise SystemExit('no error')\n"
+        "from rapid_wrappers import *; assert RankingBuffer",
         tmp_path,
     )
 

@@ -166,6 +166,7 @@ def test_the_same_seed_gives_the_same_run_metric_for_metric_and_another_seed_ano
 def test_plain_ppo_neither_keeps_nor_imitates(train):
     run = train("--no-rapid", "--total-timesteps", 512, *SMALL)
     assert len(run["buffer"]) == 0
+    assert len(run["counter"]) == 0
     assert "rapid/bc_loss" not in run["tags"]
     assert "rapid/local" in run["tags"]
 
@@ -249,6 +250,35 @@ def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(train):
     assert run["optimizer"].param_groups[0]["lr"] == 1e-4
 
 
+def test_the_papers_annealing_can_be_switched_off_and_so_can_the_flag(monkeypatch):
+    argv = ["ppo_rapid.py", "--paper", "--env-id", "rapid/KeyCorridorS3R2-v0"]
+    monkeypatch.setattr(sys, "argv", [*argv, "--bc-anneal-until", "None"])
+    assert ppo_rapid.parse_args().bc_anneal_until is None
+    monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--no-paper"])
+    assert ppo_rapid.parse_args() == ppo_rapid.Args()
+
+
+def test_a_small_image_that_is_not_minigrids_is_not_taken_for_its_codes(train, scripted):
+    class Image(ScriptedEnv):
+        def __init__(self):
+            super().__init__([4])
+            self.observation_space = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+
+        def observe(self):
+            return np.full((7, 7, 3), 200 + self.t, np.uint8)
+
+    scripted()
+    gym.registry[SCRIPTED].entry_point = Image
+    assert train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128)["agent"].encode.num_inputs == 147
+
+
+@pytest.mark.filterwarnings("ignore:.*reward returned by `step")
+def test_an_environment_that_returns_its_reward_in_an_array_runs(train, scripted):
+    scripted(lengths=[4], rewards=[np.array([0.5])])
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128)
+    assert {value for _, value in run["tags"]["charts/episodic_return"]} == {2.0}
+
+
 def test_the_paper_flag_anneals_where_the_authors_commands_do(monkeypatch):
     for env_id, until in (("rapid/KeyCorridorS3R2-v0", 1_200_000), ("MiniGrid-KeyCorridorS3R3-v0", 3_000_000),
                           ("rapid/KeyCorridorS4R3-v0", None)):  # fmt: skip
@@ -279,6 +309,12 @@ def test_one_hot_equals_torchs_own_on_real_views():
         (["--buffer-size", -5], "buffer_size"),
         (["--bc-anneal-until", 0], "bc_anneal_until"),
         (["--score-as-reward", "--pure-exploration"], "at most one"),
+        (["--no-rapid", "--score-as-reward"], "at most one"),
+        (["--no-rapid", "--pure-exploration"], "at most one"),
+        (["--learning-rate", 0], "learning_rate"),
+        (["--seed", -1], "seed"),
+        (["--gamma", "nan"], "gamma"),
+        (["--age-penalty", -1], "age_penalty"),
         (["--env-id", "Pendulum-v1"], "Discrete"),
         (["--env-id", "rapid/MultiRoom-N7S4-v0"], "MultiRoom-N7-S4"),
         (["--env-id", "Blackjack-v1"], "array observations"),

@@ -94,7 +94,7 @@ def test_the_spread_of_states_that_are_not_finite_is_refused(score, bad):
         score([[0.0], [bad]])
 
 
-@pytest.mark.parametrize("counts", [[], [1, 0]])
-def test_counts_below_one_are_refused(counts):
+@pytest.mark.parametrize("counts", [[], [1, 0], [np.nan], [1, np.inf]])
+def test_counts_below_one_or_not_finite_are_refused(counts):
     with pytest.raises(ValueError, match="count"):
         global_score(counts)

@@ -129,6 +129,18 @@ def test_a_reset_in_mid_episode_discards_the_fragment_and_warns_once():
         env.reset()
 
 
+@pytest.mark.parametrize(("seed", "steps", "warned"), [(None, 1, True), (0, 2, False), (0, 3, True)])
+def test_a_seeded_restart_after_a_step_or_two_as_check_env_makes_it_is_not_warned_of(seed, steps, warned):
+    env = EpisodeScoringWrapper(ScriptedEnv([9]))
+    env.reset()
+    for _ in range(steps):
+        env.step(0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        env.reset(seed=seed)
+    assert bool(caught) == warned
+
+
 def test_a_time_limit_belongs_inside():
     inside = EpisodeScoringWrapper(TimeLimit(ScriptedEnv([9]), 4))
     assert len(play(inside)["episode_record"]) == 4
@@ -302,6 +314,45 @@ def test_an_environment_that_raises_in_mid_episode_loses_only_that_step():
         *_, terminated, _, info = env.step(0)
         steps += 1
     assert len(info["episode_record"]) == steps
+
+
+def test_a_return_that_overflows_is_refused():
+    env = EpisodeScoringWrapper(ScriptedEnv([3], rewards=[1e308]))
+    env.reset()
+    env.step(0)
+    with pytest.raises(ValueError, match="finite sum"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_observations_and_actions_are_recorded_in_the_dtype_of_their_space(dtype):
+    class Careless(ScriptedEnv):
+        def observe(self):
+            return np.array([self.tag, self.t], np.float64) if self.t % 2 else [self.tag, self.t]
+
+    env = EpisodeScoringWrapper(Careless([4], dtype=dtype, action_space=spaces.Box(-1, 1, (1,))))
+    record = play(env, [[0], [0.5], np.array([1.0]), np.array([1])])["episode_record"]
+    assert record.observations.dtype == dtype
+    assert record.observations.tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
+    assert record.actions.dtype == np.float32
+    assert record.actions.tolist() == [[0], [0.5], [1], [1]]
+
+
+def test_an_observation_that_its_dtype_cannot_hold_is_refused():
+    env = ScriptedEnv(dtype=np.uint8)
+    env.observe = lambda: np.array([0.5, 300.0])
+    with pytest.raises(ValueError, match="uint8"):
+        EpisodeScoringWrapper(env).reset()
+
+
+@pytest.mark.parametrize("action", [np.array([1, 2]), 1.5, None, "left"])
+def test_an_action_that_does_not_fit_its_space_is_refused_and_the_episode_goes_on(action):
+    env = EpisodeScoringWrapper(ScriptedEnv([2]))
+    env.reset()
+    env.step(3)
+    with pytest.raises(ValueError, match="action"):
+        env.step(action)
+    assert env.step(4)[4]["episode_record"].actions.tolist() == [3, 4]
 
 
 def test_observations_of_another_shape_than_the_space_are_refused():
