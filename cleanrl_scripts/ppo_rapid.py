@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import random
+import re
 import sys
 import time
 from collections import deque
@@ -294,7 +295,7 @@ if __name__ == "__main__":
             import wandb
         except ModuleNotFoundError:
             sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
-    run_name = make_run(f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(time.time())}")
+    run_name = make_run(f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}")
     if args.track:
         wandb.init(
             project=args.wandb_project_name,

@@ -149,7 +149,7 @@ def test_an_action_at_or_beyond_the_edge_of_a_squashed_distribution_is_refused_a
 
     actor = Actor(2, squashed)
     before = actor.actor.weight.detach().clone()
-    with pytest.raises(ValueError, match="finite loss|support"):
+    with pytest.raises(ValueError, match=r"finite loss|support"):
         bc_step(actor.policy, torch.optim.Adam(actor.parameters()), OBS, np.full((6, 2), value))
     assert torch.equal(actor.actor.weight, before)
     with pytest.raises(ValueError, match="mean"):
