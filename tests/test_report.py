@@ -28,15 +28,15 @@ def test_a_report_has_the_mean_of_the_last_hundred_episodes_of_each_seed(tmp_pat
     write(runs[0], returns)
     write(runs[1], returns / 2)
     csv, png = tmp_path / "curve.csv", tmp_path / "curve.png"
-    report(monkeypatch, "--runs", *runs, "--csv", csv, "--png", png, "--every", 500, "--thresholds", 0.4)
+    report(monkeypatch, "--runs", *runs, "--csv", csv, "--png", png, "--every", 500, "--thresholds", 0.5)
     rows = [line.split(",") for line in csv.read_text().splitlines()]
     assert rows[0] == ["experiment", "seed", "frames", "mean_return"]
     expected = {frames: returns[frames // 10 - 100 : frames // 10].mean() for frames in (1000, 1500, 2000, 2500, 3000)}
     assert {int(f): float(v) for _, seed, f, v in rows[1:] if seed == "1"} == pytest.approx(expected, abs=1e-4)
     assert [float(v) for _, seed, _, v in rows[1:] if seed == "2"][-1] == pytest.approx(expected[3000] / 2, abs=1e-4)
-    first = next(n for n in range(100, 301) if returns[n - 100 : n].mean() >= 0.4)
+    first = next(n for n in range(100, 301) if returns[n - 100 : n].mean() >= 0.5)
     out = capsys.readouterr().out.splitlines()
-    assert f"0.4 at {first / 1e5:.3f}M" in out[0]
+    assert f"0.5 at {first / 1e5:.3f}M" in out[0]
     assert " at " not in out[1]
     assert png.stat().st_size > 10_000
 
