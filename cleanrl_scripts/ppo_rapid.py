@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import gymnasium as gym
 import numpy as np
@@ -33,7 +34,7 @@ from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter, b
 @dataclass
 class Args:
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
-    """the name of this experiment"""
+    """the name of this experiment; by default that of the file, or ppo with --no-rapid"""
     seed: int = 1
     """seed of the experiment: environments, network, minibatches, buffer"""
     torch_deterministic: bool = True
@@ -133,10 +134,14 @@ PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  
 
 
 def parse_args() -> Args:
-    args = tyro.cli(Args, description=__doc__)
-    if args.paper:
-        until = [until for task, until in PAPER_ANNEALING.items() if task in args.env_id]
-        args = tyro.cli(Args, description=__doc__, default=replace(PAPER, bc_anneal_until=until[0] if until else None))
+    args = tyro.cli(Args, description=__doc__, default=PAPER if "--paper" in sys.argv else Args())
+    until = [until for task, until in PAPER_ANNEALING.items() if task in args.env_id]
+    paper = replace(PAPER, bc_anneal_until=until[0] if until else None)
+    args = tyro.cli(Args, description=__doc__, default=paper if args.paper else Args())
+    if not args.rapid and args.exp_name == Args.exp_name:
+        args.exp_name = "ppo"
+    if args.learning_rate is None:
+        args.learning_rate = 3e-4 if args.one_hot else 1e-4
 
     def require(condition, what, *names):
         for name in names:
@@ -159,6 +164,9 @@ def parse_args() -> Args:
     if args.total_timesteps < batch_size:
         raise ValueError(f"expected `total_timesteps` to be at least one batch, num_envs * num_steps = {batch_size}, "
                          f"got {args.total_timesteps}")  # fmt: skip
+    if args.bc_anneal_until is not None and args.bc_anneal_until <= batch_size:
+        raise ValueError(f"expected `bc_anneal_until` to be beyond the first batch of {batch_size} frames, "
+                         f"got {args.bc_anneal_until}")  # fmt: skip
     if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
         raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
     return args
@@ -295,6 +303,8 @@ if __name__ == "__main__":
             import wandb
         except ModuleNotFoundError:
             sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
+    if args.capture_video and find_spec("moviepy") is None:
+        sys.exit("error: --capture-video needs moviepy: pip install 'rapid-wrappers[video]'")
     run_name = make_run(f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}")
     if args.track:
         wandb.init(
@@ -332,8 +342,7 @@ if __name__ == "__main__":
     first_action = int(envs.single_action_space.start)
 
     agent = Agent(envs, args.one_hot).to(device)
-    learning_rate = (3e-4 if args.one_hot else 1e-4) if args.learning_rate is None else args.learning_rate
-    optimizer = optim.Adam(agent.parameters(), lr=learning_rate, eps=1e-5, fused=True)
+    optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
 
     # RAPID
     w0 = 0.0 if args.pure_exploration else args.w0
@@ -373,7 +382,7 @@ if __name__ == "__main__":
     bar = tqdm(total=num_iterations * batch_size, unit=" frames", dynamic_ncols=True, mininterval=1.0)
     for iteration in range(1, num_iterations + 1):
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * learning_rate
+            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
 
         # RAPID
         frames = iteration * batch_size  # the current rollout counts, as in the authors' code
@@ -483,7 +492,8 @@ if __name__ == "__main__":
 
         mean_return = np.mean(recent_returns) if recent_returns else float("nan")
         sps = int(global_step / (time.time() - start_time))
-        writer.add_scalar("charts/mean_episodic_return", mean_return, global_step)
+        if recent_returns:
+            writer.add_scalar("charts/mean_episodic_return", mean_return, global_step)
         writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], global_step)
         writer.add_scalar("charts/SPS", sps, global_step)
         writer.add_scalar("losses/value_loss", v_loss.item(), global_step)

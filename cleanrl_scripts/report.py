@@ -12,6 +12,7 @@ import numpy as np
 import tyro
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+RETURN = "charts/episodic_return"
 WINDOW = 100
 
 
@@ -20,7 +21,7 @@ class Args:
     runs: list[Path]
     """folders of the runs, one seed each; their names give experiment and seed"""
     csv: Path | None = None
-    """where to write the curves: experiment, seed, frames, mean return"""
+    """where to write the curves: environment and experiment, seed, frames, mean return"""
     png: Path | None = None
     """where to draw them: the mean over seeds and the range from the lowest to the highest seed"""
     thresholds: tuple[float, ...] = (0.5, 0.75)
@@ -29,11 +30,21 @@ class Args:
     """frames between two points of a curve"""
 
 
+def parse_name(run: Path) -> tuple[str, str]:
+    """What the run is of, "environment experiment", and its seed."""
+    try:
+        left, seed, _ = run.name.rsplit("__", 2)
+        env_id, experiment = left.split("__", 1)
+    except ValueError:
+        raise SystemExit(f"error: expected {run} to be named ENV__EXPERIMENT__SEED__TIME, as the scripts do") from None
+    return f"{env_id} {experiment}", seed
+
+
 def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray]:
     """Frame and return of each finished episode."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0})
     events.Reload()
-    points = events.Scalars("charts/episodic_return")
+    points = events.Scalars(RETURN) if RETURN in events.Tags()["scalars"] else []
     return np.array([p.step for p in points]), np.array([p.value for p in points])
 
 
@@ -44,8 +55,10 @@ def mean_return(frames: np.ndarray, returns: np.ndarray) -> tuple[np.ndarray, np
 
 
 def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path) -> None:
-    import matplotlib.pyplot as plt
-
+    try:
+        import matplotlib.pyplot as plt
+    except ModuleNotFoundError:
+        raise SystemExit("error: --png needs matplotlib: pip install 'rapid-wrappers[report]'") from None
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     for experiment, seeds in curves.items():
         start = max(frames[0] for frames, _ in seeds.values())
@@ -54,7 +67,7 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path)
         values = np.stack([np.interp(grid, *curve) for curve in seeds.values()])  # (num_seeds, 300)
         (line,) = axes.plot(grid / 1e6, values.mean(axis=0), label=f"{experiment}, {len(seeds)} seeds")
         axes.fill_between(grid / 1e6, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
-    axes.set(xlabel="frames (millions)", ylabel=f"mean return of the last {WINDOW} episodes", ylim=(0, 1))
+    axes.set(xlabel="frames (millions)", ylabel=f"mean return of the last {WINDOW} episodes")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False)
     figure.savefig(png, dpi=150)
@@ -62,16 +75,23 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path)
 
 if __name__ == "__main__":
     args = tyro.cli(Args)
+    if args.every < 1:
+        raise SystemExit(f"error: expected `every` to be positive, got {args.every}")
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for run in sorted(args.runs):
-        _, experiment, seed = run.name.split("__")[:3]
+        name, seed = parse_name(run)
         frames, returns = read_episodes(run)
         if len(returns) < WINDOW:
-            raise SystemExit(f"error: {run} has only {len(returns)} finished episodes, {WINDOW} are needed")
+            print(f"{run.name}: left out, with {len(returns)} finished episodes of the {WINDOW} that are needed")
+            continue
+        if seed in curves.get(name, {}):
+            raise SystemExit(f"error: expected one run a seed, got two of {name} with seed {seed}: use --exp-name")
         frames, values = mean_return(frames, returns)
-        curves.setdefault(experiment, {})[seed] = frames, values
+        curves.setdefault(name, {})[seed] = frames, values
         reached = [f"{t} at {frames[np.argmax(values >= t)] / 1e6:.3f}M" for t in args.thresholds if values.max() >= t]
-        print(f"{run.name}: {', '.join(reached)}; maximum {values.max():.3f}, last {values[-1]:.3f}")
+        print(f"{run.name}: {', '.join([*reached, f'maximum {values.max():.3f}', f'last {values[-1]:.3f}'])}")
+    if not curves:
+        raise SystemExit("error: none of the runs has enough finished episodes")
     if args.csv:
         rows = ["experiment,seed,frames,mean_return"]
         for experiment, seeds in curves.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributions import Categorical, Distribution
+from torch.distributions import Bernoulli, Categorical, Distribution
 
 __all__ = ["bc_step"]
 
@@ -24,7 +24,7 @@ def bc_step(
     """Make one behaviour-cloning update of ``policy`` towards ``actions`` (Algorithm 1, line 14).
 
     The batch moves to the device of the optimizer's parameters. Floating-point entries take the parameters' dtype
-    (so no float64 reaches a float32 network); integer observations are handed over as they are.
+    (so no float64 reaches a float32 network). Integers stay integers: a policy on uint8 observations casts them itself.
     Parameters that the loss does not reach, such as those of a separate value network, do not move.
     With the RL optimizer itself both losses share its moments and learning rate, as in the authors' code.
 
@@ -123,5 +123,6 @@ def _match(actions: torch.Tensor, dist: Distribution, parameter: torch.Tensor) -
         if not inside.all():
             raise ValueError(f"expected `actions` in the support of the policy's {type(dist).__name__}, got values "
                              f"from {actions.min().item()} to {actions.max().item()}")  # fmt: skip
-    # Not in the parameters' dtype where they are indices: bfloat16 has no 301.
-    return actions.to(parameter.device, torch.int64 if categorical else parameter.dtype)
+    # Indices stay integers, as distributions want them: bfloat16 has no 301.
+    integers = categorical or not (actions.is_floating_point() or isinstance(innermost, Bernoulli))
+    return actions.to(parameter.device, torch.int64 if integers else parameter.dtype)

@@ -226,7 +226,8 @@ class RankingBuffer:
         if self.counter is None:
             return np.empty(0, dtype=np.int64)
         if state_ids is None:
-            raise ValueError("expected `state_ids`, since this buffer has a `counter`, got None")
+            raise ValueError("expected `state_ids`, since this buffer has a `counter`, got None: episodes without them "
+                             "(states not counted, or counted in a worker process) go to a buffer without")  # fmt: skip
         ids = np.asarray(state_ids)
         if ids.dtype.kind not in "iu" or ids.shape != (length,):
             raise ValueError(f"expected `state_ids` to be {length} integers, got {ids.dtype} of shape {ids.shape}")

@@ -30,7 +30,7 @@ class Episode:
     """
 
     observations: NDArray
-    """``(T, *obs_shape)``, as the policy saw them."""
+    """``(T, *obs_shape)``, as the scored environment returned them: what wrappers around it change is not in."""
     actions: NDArray
     """``(T, *act_shape)``."""
     scores: EpisodeScores

@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Bernoulli, Categorical, Independent, Normal, TanhTransform, TransformedDistribution
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Independent,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+)
 
 from rapid_wrappers import bc_step
 
@@ -184,6 +192,25 @@ def test_indices_keep_their_value_beside_bfloat16_parameters(wrap):
         lambda o: wrap(Spy(logits=net(o).float())), torch.optim.SGD(net.parameters()), OBS, np.full(6, 301, np.uint16)
     )
     assert seen[0].tolist() == [301] * 6
+
+
+def test_integer_actions_reach_a_distribution_of_ones_own_as_integers():
+    class Two(Distribution):
+        """Two choices, of 3 and of 2, whose log-probabilities are gathered by index."""
+
+        def __init__(self, logits):
+            super().__init__(batch_shape=logits.shape[:1], event_shape=torch.Size([2]), validate_args=False)
+            self.logits = logits
+
+        def log_prob(self, value):
+            parts = zip(self.logits.split([3, 2], dim=1), value.unbind(1), strict=True)
+            return sum(x.log_softmax(1).gather(1, i[:, None]).squeeze(1) for x, i in parts)
+
+    actor = Actor(5, lambda a, x: Two(x))
+    optimizer = torch.optim.Adam(actor.parameters(), lr=0.1)
+    actions = np.array([[0, 1], [2, 0], [1, 1], [0, 0], [2, 1], [1, 0]])
+    losses = [bc_step(actor.policy, optimizer, OBS, actions)["loss"].item() for _ in range(50)]
+    assert losses[-1] < losses[0]
 
 
 def test_a_column_of_one_action_dimension_is_not_broadcast():

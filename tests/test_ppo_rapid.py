@@ -165,6 +165,7 @@ def test_the_same_seed_gives_the_same_run_metric_for_metric_and_another_seed_ano
 
 def test_plain_ppo_neither_keeps_nor_imitates(train):
     run = train("--no-rapid", "--total-timesteps", 512, *SMALL)
+    assert run["run_name"].split("__")[1] == "ppo"
     assert len(run["buffer"]) == 0
     assert len(run["counter"]) == 0
     assert "rapid/bc_loss" not in run["tags"]
@@ -255,7 +256,7 @@ def test_the_papers_annealing_can_be_switched_off_and_so_can_the_flag(monkeypatc
     monkeypatch.setattr(sys, "argv", [*argv, "--bc-anneal-until", "None"])
     assert ppo_rapid.parse_args().bc_anneal_until is None
     monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--no-paper"])
-    assert ppo_rapid.parse_args() == ppo_rapid.Args()
+    assert ppo_rapid.parse_args() == ppo_rapid.Args(learning_rate=3e-4)
 
 
 def test_a_small_image_that_is_not_minigrids_is_not_taken_for_its_codes(train, scripted):
@@ -308,6 +309,7 @@ def test_one_hot_equals_torchs_own_on_real_views():
         (["--buffer-size", 0], "buffer_size"),
         (["--buffer-size", -5], "buffer_size"),
         (["--bc-anneal-until", 0], "bc_anneal_until"),
+        (["--bc-anneal-until", 2048], "beyond the first batch"),
         (["--score-as-reward", "--pure-exploration"], "at most one"),
         (["--no-rapid", "--score-as-reward"], "at most one"),
         (["--no-rapid", "--pure-exploration"], "at most one"),
@@ -336,6 +338,13 @@ def test_tracking_without_wandb_ends_before_anything_is_trained(train, monkeypat
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(SystemExit, match=r"rapid-wrappers\[track\]"):
         train("--track")
+
+
+def test_the_help_beside_the_paper_flag_shows_the_papers_setting(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--help"])
+    with pytest.raises(SystemExit):
+        ppo_rapid.parse_args()
+    assert "20000000" in capsys.readouterr().out
 
 
 def test_help_names_the_form_of_boolean_flags(train, capsys):

@@ -41,8 +41,32 @@ def test_a_report_has_the_mean_of_the_last_hundred_episodes_of_each_seed(tmp_pat
     assert png.stat().st_size > 10_000
 
 
-def test_a_run_with_too_few_episodes_is_named(tmp_path, monkeypatch):
-    run = tmp_path / "Env-v0__method__1__0"
-    write(run, [0.0] * 99)
-    with pytest.raises(SystemExit, match="99 finished episodes"):
-        report(monkeypatch, "--runs", run)
+def test_environments_and_methods_are_kept_apart_and_a_seed_may_not_come_twice(tmp_path, monkeypatch):
+    names = ("Env-v0__my__method__1__0", "Env-v0__ppo__1__0", "Other-v0__ppo__1__0", "Env-v0__ppo__1__5")
+    runs = [tmp_path / name for name in names]
+    for run in runs:
+        write(run, [-50.0] * 100)
+    csv = tmp_path / "curve.csv"
+    report(monkeypatch, "--runs", *runs[:3], "--csv", csv, "--every", 1000, "--png", tmp_path / "curve.png")
+    rows = [line.split(",")[:2] for line in csv.read_text().splitlines()[1:]]
+    assert rows == [["Env-v0 my__method", "1"], ["Env-v0 ppo", "1"], ["Other-v0 ppo", "1"]]
+    with pytest.raises(SystemExit, match="two of Env-v0 ppo with seed 1"):
+        report(monkeypatch, "--runs", *runs)
+
+
+def test_a_run_with_too_few_episodes_is_left_out_and_named(tmp_path, monkeypatch, capsys):
+    short, empty = tmp_path / "Env-v0__method__1__0", tmp_path / "Env-v0__method__2__0"
+    write(short, [0.0] * 99)
+    empty.mkdir()
+    with pytest.raises(SystemExit, match="enough finished episodes"):
+        report(monkeypatch, "--runs", short, empty)
+    assert [line.split(", ")[1] for line in capsys.readouterr().out.splitlines()] == [
+        "with 99 finished episodes of the 100 that are needed",
+        "with 0 finished episodes of the 100 that are needed",
+    ]
+
+
+@pytest.mark.parametrize("argv", [["--runs", "runs"], ["--runs", "a__b__1__0", "--every", "0"]])
+def test_a_wrong_argument_ends_with_a_clear_message(argv, monkeypatch):
+    with pytest.raises(SystemExit, match="error: expected"):
+        report(monkeypatch, *argv)
