@@ -60,6 +60,10 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path)
     except ModuleNotFoundError:
         raise SystemExit("error: --png needs matplotlib: pip install 'rapid-wrappers[report]'") from None
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    environments = {name.split(" ")[0] for name in curves}
+    if len(environments) == 1:
+        axes.set_title(environments.pop(), fontsize="medium")
+        curves = {name.split(" ")[1]: seeds for name, seeds in curves.items()}
     for experiment, seeds in curves.items():
         start = max(frames[0] for frames, _ in seeds.values())
         end = min(frames[-1] for frames, _ in seeds.values())
@@ -69,7 +73,7 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path)
         axes.fill_between(grid / 1e6, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
     axes.set(xlabel="frames (millions)", ylabel=f"mean return of the last {WINDOW} episodes")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", frameon=False)
+    figure.legend(loc="outside lower center", ncols=min(len(curves), 3), frameon=False, fontsize="small")
     figure.savefig(png, dpi=150)
 
 
