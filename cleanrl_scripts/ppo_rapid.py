@@ -336,7 +336,7 @@ if __name__ == "__main__":
         )
         if not isinstance(envs.single_action_space, gym.spaces.Discrete):
             raise TypeError(f"expected a Discrete action space, got {envs.single_action_space}")
-    except (gym.error.Error, ImportError, TypeError) as error:
+    except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         os.rmdir(f"runs/{run_name}")
         sys.exit(f"error: {args.env_id}: {error}")
     first_action = int(envs.single_action_space.start)
