@@ -22,9 +22,9 @@ def test_the_code_in_the_readme_runs(block, tmp_path, monkeypatch):
 
 
 def test_every_flag_and_file_the_readme_names_exists():
-    script = (ROOT / "cleanrl_scripts" / "ppo_rapid.py").read_text()
+    scripts = "".join(path.read_text() for path in (ROOT / "cleanrl_scripts").glob("*.py"))
     for flag in re.findall(r"`--([a-z0-9-]+)`|--([a-z0-9-]+)(?=[ `])", README):
         name = "".join(flag).removeprefix("no-").replace("-", "_")
-        assert name in ("help", "logdir") or re.search(rf"^    {name}: ", script, flags=re.MULTILINE), name
+        assert name in ("help", "logdir") or re.search(rf"^    {name}: ", scripts, flags=re.MULTILINE), name
     for path in re.findall(r"\]\(([a-z_/.0-9]+)\)", README):
         assert (ROOT / path).exists(), path
