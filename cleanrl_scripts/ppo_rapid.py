@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and its like)
 from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter, bc_step, finished_episodes
+from rapid_wrappers.scores import episode_score
 
 
 @dataclass
@@ -423,7 +424,7 @@ if __name__ == "__main__":
                 writer.add_scalar("rapid/local", episode.scores.local, global_step)
                 writer.add_scalar("rapid/global", episode.scores.global_, global_step)
                 if args.score_as_reward:
-                    reward[i] = np.dot((args.w0, args.w1, args.w2), episode.scores)
+                    reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
                 if add:
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
                 for _ in range(args.bc_steps if imitate else 0):

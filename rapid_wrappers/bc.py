@@ -44,9 +44,10 @@ def bc_step(
         tensors on the policy's device, so nothing waits for it until they are read.
 
     Raises:
-        ValueError: If the batch is empty, lengths or shapes disagree, or an action is outside the distribution's
-            support (checked where the actions arrive in host memory). Nothing has changed then.
-        TypeError: If ``policy`` does not return a distribution.
+        ValueError: If the batch is empty, lengths or shapes disagree, a discrete action is outside the distribution's
+            support (checked where actions arrive in host memory), or the loss is not finite (checked on the CPU).
+        TypeError: If the batch is not arrays, or ``policy`` does not return a distribution.
+            In either case no parameter has moved.
     """
     if loss not in ("nll", "mse"):
         raise ValueError(f"expected `loss` to be 'nll' or 'mse', got {loss!r}")

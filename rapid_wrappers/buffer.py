@@ -134,8 +134,7 @@ class RankingBuffer:
         if len(obs) != len(act):
             raise ValueError(f"expected as many `actions` as `observations`, got {len(act)} and {len(obs)}")
         ids = self._check_ids(state_ids, len(obs))
-        new = np.array([(self._num_added, len(obs), len(obs), *self._check_scores(scores))], dtype=_EPISODE)
-        episodes = np.concatenate([self._episodes, new])
+        episodes = np.concatenate([self._episodes, self._check_scores(scores, len(obs))])
         state_ids = np.concatenate([self._state_ids, ids])
         self._refresh_global_scores(episodes, state_ids)
         keep = self._rows_to_keep(episodes)
@@ -210,17 +209,20 @@ class RankingBuffer:
             raise TypeError(f"expected `{name}` of dtype {kept.dtype} as before, got {array.dtype}")
         return array
 
-    def _check_scores(self, scores: Sequence[float]) -> tuple[float, float, float]:
+    def _check_scores(self, scores: Sequence[float], length: int) -> NDArray:
+        """The new episode's entry among ``_episodes``."""
         try:
             extrinsic, local, global_ = map(float, scores)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"expected `scores` to be the numbers (extrinsic, local, global), got {scores!r}"
+                f"expected `scores` to be (extrinsic, local, global), three numbers, got {scores!r}"
             ) from error
-        total = self.w0 * extrinsic + self.w1 * local + self.w2 * global_
-        if not (math.isfinite(total) and all(map(math.isfinite, (extrinsic, local, global_)))):
+        new = np.array([(self._num_added, length, length, extrinsic, local, global_)], dtype=_EPISODE)
+        with np.errstate(over="ignore"):  # refused here
+            finite = np.isfinite([extrinsic, local, global_, *self._score(new)]).all()
+        if not finite:
             raise ValueError(f"expected `scores` to be finite, and their weighted sum, got {scores!r}")
-        return extrinsic, local, global_
+        return new
 
     def _check_ids(self, state_ids: ArrayLike | None, length: int) -> NDArray[np.int64]:
         if self.counter is None:
@@ -243,39 +245,34 @@ class RankingBuffer:
         episodes = np.empty(len(state["episodes"]["index"]), dtype=_EPISODE)
         for name in _EPISODE.names or ():
             episodes[name] = _column(name, state["episodes"][name], len(episodes), _EPISODE[name])
-        index, size = episodes["index"], int(episodes["rows"].sum())
+        num_added, size = operator.index(state["num_added"]), int(episodes["rows"].sum())
         num_ids, num_states = (0, 0) if self.counter is None else (episodes["length"].sum(), len(self.counter.counts))
         ids = _column("state_ids", state["state_ids"], num_ids, _EPISODE["index"])
         if num_ids and not 0 <= ids.min() <= ids.max() < num_states:
             raise ValueError(
-                f"expected `state_ids` in [0, {num_states}): this buffer's `counter` has to be loaded first"
+                f"expected `state_ids` in [0, {num_states}), of this buffer's `counter`: load that one first"
             )
         excess = episodes["rows"].max(initial=1) - 1 if self.whole_episodes else 0
         if size > self.capacity + excess:
             raise ValueError(f"expected at most `capacity`={self.capacity} pairs, got {size}")
-        rows = dict(state["rows"])
+        rows = {name: np.asarray(row) for name, row in state["rows"].items()}
         if set(rows) != ({"observations", "actions", "index", "step"} if size else set()):
             raise ValueError(f"expected observations, actions, index and step of {size} pairs, got {sorted(rows)}")
-        if size:
-            for name in ("index", "step"):
-                rows[name] = _column(name, rows[name], size, _EPISODE["index"])
-            for name in ("observations", "actions"):
-                rows[name] = np.asarray(rows[name])
-                if rows[name].dtype.kind not in _NUMBERS or len(rows[name]) != size:
-                    raise ValueError(f"expected {size} numeric `{name}`, got {rows[name].dtype} of {rows[name].shape}")
-            owners, num_rows = np.unique(rows["index"], return_counts=True)
-            lengths = np.repeat(episodes["length"], num_rows) if len(owners) == len(episodes) else np.zeros(size, int)
-            steps = rows["step"][np.argsort(rows["index"], kind="stable")]
-            pairs = np.unique(np.stack([rows["index"], rows["step"]]), axis=1)
-            if not (
-                np.array_equal(owners, index)
-                and np.array_equal(num_rows, episodes["rows"])
-                and pairs.shape[1] == size
-                and ((steps >= 0) & (steps < lengths)).all()
-                and 0 <= index[0] <= index[-1] < operator.index(state["num_added"])
-                and np.isfinite(self._score(episodes)).all()
-            ):
-                raise ValueError("expected a consistent `state_dict()`: its episodes and its pairs do not agree")
+        for name, row in rows.items():
+            if row.dtype.kind not in _NUMBERS or len(row) != size:
+                raise ValueError(f"expected {size} numeric `{name}`, got {row.dtype} of shape {row.shape}")
+        owner, step = (_column(name, rows.get(name, []), size, _EPISODE["index"]) for name in ("index", "step"))
+        rows.update({"index": owner, "step": step} if size else {})
+        index, num_rows = np.unique(owner, return_counts=True)
+        if not (np.array_equal(index, episodes["index"]) and np.array_equal(num_rows, episodes["rows"])):
+            raise ValueError("expected a consistent `state_dict()`: its episodes and its pairs do not agree")
+        if num_added < 0 or (size and not 0 <= index[0] <= index[-1] < num_added):
+            raise ValueError(f"expected episodes numbered from 0 to `num_added`, got {index} and {num_added}")
+        lengths = episodes["length"][np.searchsorted(index, owner)]
+        if np.unique([owner, step], axis=1).shape[1] != size or not ((step >= 0) & (step < lengths)).all():
+            raise ValueError("expected each `step` of an episode once, and within its length")
+        if not np.isfinite(self._score(episodes)).all():
+            raise ValueError("expected the scores of all episodes to be finite")
         rng = np.random.Generator(type(self.rng.bit_generator)())
         rng.bit_generator.state = state["rng"]
         allocated = {
@@ -284,7 +281,7 @@ class RankingBuffer:
         for name, row in rows.items():
             allocated[name][:size] = row
         return {"_rows": allocated, "_size": size, "_episodes": episodes, "_state_ids": ids, "rng": rng,
-                "_num_added": operator.index(state["num_added"])}  # fmt: skip
+                "_num_added": num_added}  # fmt: skip
 
     def _score(self, episodes: NDArray) -> NDArray[np.float64]:
         return self.w0 * episodes["extrinsic"] + self.w1 * episodes["local"] + self.w2 * episodes["global_"]

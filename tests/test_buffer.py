@@ -239,6 +239,11 @@ def test_a_malformed_state_is_refused_and_changes_nothing():
         np.testing.assert_equal(target.state_dict(), before)
     assert kept(buffer) == [0, 1]
     assert buffer.scores.tolist() == [3.0, 3.0]
+    empty = RankingBuffer().state_dict()
+    ghost = {name: np.zeros(1, field.dtype) for name, field in empty["episodes"].items()}
+    for change in ({"num_added": -7}, {"episodes": ghost}):
+        with pytest.raises(ValueError, match="expected"):
+            RankingBuffer().load_state_dict({**empty, **change})
 
 
 @pytest.mark.parametrize(
