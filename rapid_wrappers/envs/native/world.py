@@ -1,0 +1,107 @@
+"""The world of one environment, and what level generators do to it (MiniGrid's ``grid.py`` and ``minigrid_env.py``)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rapid_wrappers.envs.native.jit import njit
+from rapid_wrappers.envs.native.rng import RNG_SIZE, rand_int
+
+# The codes of `minigrid.core.constants`; a cell is (type, colour, state).
+UNSEEN, EMPTY, WALL, _, DOOR, KEY, BALL, _, GOAL = range(9)
+RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
+OPEN, CLOSED, LOCKED = range(3)
+TYPE, COLOR, STATE = range(3)
+RIGHT, DOWN, LEFT, UP = range(4)  # directions of the agent, and sides of a room
+
+COLORS = np.array([BLUE, GREEN, GREY, PURPLE, RED, YELLOW])  # by name, as MiniGrid draws them
+DIR_TO_VEC = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
+
+MAX_SIZE = 25
+"""Width and height of the grid in memory; a smaller level leaves the rest walls, as MiniGrid shows what is outside."""
+WORLD = np.dtype(
+    [
+        ("rng", np.uint64, (RNG_SIZE,)),
+        ("agent_pos", np.int64, (2,)),
+        ("agent_dir", np.int64),
+        ("step_count", np.int64),
+        ("carrying", np.uint8, (3,)),  # a cell, EMPTY for nothing
+        ("grid", np.uint8, (MAX_SIZE, MAX_SIZE, 3)),  # [x, y], as `Grid.encode` gives it
+    ],
+    align=True,
+)
+
+
+class Task(NamedTuple):
+    """What one MiniGrid environment adds to the common rules."""
+
+    generate: Callable[..., bool]
+    """``generate(world, *parameters)``: compiled; a new level, from ``world.rng``, as ``_gen_grid`` draws it. False
+    where it is not found yet, so that a long search can be interrupted: to be called again."""
+    parameters: tuple[int, ...]
+    width: int
+    height: int
+    max_steps: int
+    target: int
+    """Type of object whose pickup ends the episode with a reward, or ``UNSEEN`` for none. Reaching a goal always does."""
+    reference: Callable[..., Any]
+    """``reference(**kwargs)``: MiniGrid's own environment."""
+
+
+@njit
+def set_cell(world, x, y, type, color=0, state=0):
+    """``Grid.set``."""
+    world.grid[x, y, TYPE] = type
+    world.grid[x, y, COLOR] = color
+    world.grid[x, y, STATE] = state
+
+
+@njit
+def clear(world, width, height):
+    """An empty grid of that size, an agent that carries nothing and is nowhere yet."""
+    for x in range(MAX_SIZE):
+        for y in range(MAX_SIZE):
+            if x < width and y < height:
+                set_cell(world, x, y, EMPTY)
+            else:
+                set_cell(world, x, y, WALL, GREY)
+    world.carrying[:] = (EMPTY, 0, 0)
+    world.step_count = 0
+    world.agent_pos[:] = -1
+
+
+@njit
+def wall_rect(world, x, y, width, height):
+    """``Grid.wall_rect``."""
+    for i in range(width):
+        set_cell(world, x + i, y, WALL, GREY)
+        set_cell(world, x + i, y + height - 1, WALL, GREY)
+    for j in range(height):
+        set_cell(world, x, y + j, WALL, GREY)
+        set_cell(world, x + width - 1, y + j, WALL, GREY)
+
+
+@njit
+def rand_color(world):
+    """``MiniGridEnv._rand_color``."""
+    return COLORS[rand_int(world.rng, 0, len(COLORS))]
+
+
+@njit
+def find_empty(world, x, y, width, height, distance=1):
+    """The search of ``MiniGridEnv.place_obj``: an empty cell of a room, ``distance`` steps from the agent or more."""
+    while True:
+        pos_x = rand_int(world.rng, x, x + width)
+        pos_y = rand_int(world.rng, y, y + height)
+        steps = abs(world.agent_pos[0] - pos_x) + abs(world.agent_pos[1] - pos_y)
+        if world.grid[pos_x, pos_y, TYPE] == EMPTY and steps >= distance:
+            return pos_x, pos_y
+
+
+@njit
+def place_agent(world, x, y, width, height):
+    """``MiniGridEnv.place_agent``."""
+    world.agent_pos[:] = -1
+    world.agent_pos[:] = find_empty(world, x, y, width, height)
+    world.agent_dir = rand_int(world.rng, 0, 4)
