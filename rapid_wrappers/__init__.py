@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rapid_wrappers.buffer import RankingBuffer
 from rapid_wrappers.counts import StateCounter
 from rapid_wrappers.episode import Episode, EpisodeScores, finished_episodes
-from rapid_wrappers.scoring import EpisodeScoringWrapper
+from rapid_wrappers.scoring import EpisodeScoringWrapper, VectorEpisodeScoringWrapper
 
 if TYPE_CHECKING:
     from rapid_wrappers.bc import bc_step
@@ -17,6 +17,7 @@ __all__ = [
     "EpisodeScoringWrapper",
     "RankingBuffer",
     "StateCounter",
+    "VectorEpisodeScoringWrapper",
     "finished_episodes",
 ]
 if find_spec("torch") is not None:

@@ -3,6 +3,8 @@
 NumPy only, nothing else of this package: the file works when copied alone.
 """
 
+import math
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -18,8 +20,8 @@ class StateCounter:
     """How often each state was visited over the whole of training.
 
     Each distinct state gets an id, 0, 1, 2, ... in the order of first visits. A state's key is its whole array, dtype
-    and shape included, through a 128-bit BLAKE2b digest: the same in every process, and with a million states two
-    of them share one with probability 1e-27. Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
+    and shape included, through a 128-bit digest: the same in every process, and with a million states two of them
+    share one with probability 1e-27. Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
 
     The digests live in a NumPy open-addressing table, 40 to 70 bytes a state; a dict of ``bytes`` takes about 150.
 
@@ -34,7 +36,7 @@ class StateCounter:
         self._size = 0
         self._digests = np.empty((64, 2), dtype=np.uint64)  # by id
         self._counts = np.empty(64, dtype=np.int64)  # by id
-        self._table = np.full(128, -1, dtype=np.int64)  # by slot: an id, or -1 where empty
+        self._table = np.full(256, -1, dtype=np.int32)  # by slot: an id, or -1 where empty
 
     def __len__(self) -> int:
         """Number of distinct states seen."""
@@ -67,15 +69,9 @@ class StateCounter:
             raise TypeError(f"expected `states` to hold numbers of at most 64 bits, got dtype {array.dtype}")
         if array.dtype.kind in "fc":
             array = np.where(np.isnan(array), np.nan, array + 0.0).astype(array.dtype)  # one NaN, and no -0.0
-        header = f"{array.dtype.str}{array.shape[1:]}".encode()
-        data, width = array.tobytes(), array.itemsize * int(np.prod(array.shape[1:]))
-        order: dict[bytes, int] = {}  # the distinct rows of this call, each digested once
-        rows = (data[i * width : (i + 1) * width] for i in range(len(array)))
-        inverse = np.fromiter((order.setdefault(row, len(order)) for row in rows), dtype=np.int64, count=len(array))
-        digests = b"".join(blake2b(header + row, digest_size=16).digest() for row in order)
-        ids = self._find_or_insert(np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64))
-        self._counts[ids] += np.bincount(inverse, minlength=len(ids))
-        return ids[inverse]
+        ids = self._find_or_insert(_digests(array))
+        np.add.at(self._counts, ids, 1)
+        return ids
 
     def bonus(self, ids: ArrayLike) -> float:
         """Mean of ``1/sqrt(N(s))`` over an episode's states with the counts of now (Eq. 3).
@@ -125,43 +121,87 @@ class StateCounter:
         vars(self).update(vars(fresh))
 
     def _find_or_insert(self, digests: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Ids of ``digests (n, 2)``, all different, giving new ones their ids in the order they come in."""
+        """Ids of ``digests (T, 2)``, giving new ones their ids in the order they first come in."""
         self._reserve(self._size + len(digests))
-        ids = np.full(len(digests), -1, dtype=np.int64)
         slots = self._slots(digests)
-        pending = np.arange(len(digests))
-        while len(pending):  # linear probing: first find those already there
-            found = self._table[slots[pending]]
-            hit = (found >= 0) & (self._digests[found] == digests[pending]).all(axis=1)
-            ids[pending[hit]] = found[hit]
-            pending = pending[(found >= 0) & ~hit]
-            slots[pending] = (slots[pending] + 1) & (len(self._table) - 1)
+        ids = self._table[slots].astype(np.int64)
+        passed = (ids >= 0) & (self._digests[ids] != digests).any(axis=1)
+        while passed.any():  # linear probing, to the digest or to an empty slot
+            pending = np.flatnonzero(passed)
+            slots[pending] = self._after(slots[pending])
+            ids[pending] = found = self._table[slots[pending]]
+            passed[pending] = (found >= 0) & (self._digests[found] != digests[pending]).any(axis=1)
         new = np.flatnonzero(ids < 0)
-        ids[new] = self._size + np.arange(len(new))
-        self._digests[ids[new]] = digests[new]
-        self._counts[ids[new]] = 0
-        self._size += len(new)
-        self._place(ids[new])
+        if len(new):
+            keys = digests[new].view("V16").ravel().tolist()
+            rank: dict[bytes, int] = {}  # of each among those that differ
+            ranks = np.array([rank.setdefault(key, len(rank)) for key in keys])
+            first = np.empty(len(rank), dtype=np.int64)  # where each comes first
+            first[ranks[::-1]] = new[::-1]
+            ids[new] = self._size + ranks
+            self._append(digests[first])
+            self._place(ids[first], slots[first])
         return ids
 
-    def _place(self, ids: NDArray[np.int64]) -> None:
-        """Give each id, not yet in the table, a slot."""
-        slots = self._slots(self._digests[ids])
+    def _append(self, digests: NDArray[np.uint64]) -> None:
+        """Give new digests, for which there is room, the next ids."""
+        end = self._size + len(digests)
+        self._digests[self._size : end] = digests
+        self._counts[self._size : end] = 0
+        self._size = end
+
+    def _place(self, ids: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        """Give each id, not yet in the table, the first empty slot from ``slots`` on."""
         while len(ids):
             empty = self._table[slots] < 0
             self._table[slots[empty]] = ids[empty]  # of several at one slot the last is kept, the others go on
             left = self._table[slots] != ids
-            ids, slots = ids[left], (slots[left] + 1) & (len(self._table) - 1)
+            ids, slots = ids[left], self._after(slots[left])
+
+    def _after(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (slots + 1) & (len(self._table) - 1)
 
     def _slots(self, digests: NDArray[np.uint64]) -> NDArray[np.int64]:
         return (digests[:, 0] & np.uint64(len(self._table) - 1)).astype(np.int64)
 
     def _reserve(self, size: int) -> None:
-        """Make room for ``size`` states, at most half of the table in use."""
+        """Make room for ``size`` states, at most a quarter of the table in use."""
         if size > len(self._counts):
             capacity = max(size, len(self._counts) + len(self._counts) // 2)
             self._digests = np.concatenate([self._digests, np.empty((capacity - len(self._digests), 2), np.uint64)])
             self._counts = np.concatenate([self._counts, np.empty(capacity - len(self._counts), np.int64)])
-        if 2 * size > len(self._table):
-            self._table = np.full(1 << (4 * size - 1).bit_length() - 1, -1, dtype=np.int64)
-            self._place(np.arange(self._size))
+        if 4 * size > len(self._table):
+            self._table = np.full(1 << (8 * size - 1).bit_length() - 1, -1, dtype=np.int32)
+            self._place(np.arange(self._size), self._slots(self._digests[: self._size]))
+
+
+def _digests(states: NDArray) -> NDArray[np.uint64]:
+    """128 bits ``(T, 2)`` for each of ``states (T, *state_shape)``.
+
+    A hash by table (Zobrist), whose random numbers are computed instead of stored: for each word of a state, a number
+    that depends on the word and its place, all added up. Two such sums, of different numbers, are the two halves.
+    """
+    rows = np.ascontiguousarray(states).reshape(len(states), math.prod(states.shape[1:])).view(np.uint8)
+    keys = _keys(f"{states.dtype.str}{states.shape[1:]}", rows.shape[1])
+    words = np.zeros((len(states), 1, keys.shape[1]), dtype="<u8")
+    words.view(np.uint8)[:, 0, : rows.shape[1]] = rows
+    digests: NDArray[np.uint64] = _mix(words ^ keys).sum(axis=2)
+    return digests
+
+
+@lru_cache(maxsize=16)
+def _keys(header: str, size: int) -> NDArray[np.uint64]:
+    """A key for each of the two sums and each word of ``size`` bytes, another where dtype or shape is another."""
+    seed = np.frombuffer(blake2b(header.encode(), digest_size=16).digest(), dtype="<u8")
+    places = np.arange(1, 2 * -(-size // 8) + 1, dtype=np.uint64).reshape(2, -1)
+    return _mix(places * np.uint64(0x9E3779B97F4A7C15) + seed[:, None])
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014), in place: every bit of a word changes all others."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x

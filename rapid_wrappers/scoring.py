@@ -1,25 +1,27 @@
-"""Wrappers that score every episode of an environment."""
+"""Wrappers that score every episode of an environment, or of many at once."""
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
 from rapid_wrappers.counts import StateCounter
-from rapid_wrappers.episode import Episode, EpisodeScores
-from rapid_wrappers.scores import LOCAL_SCORES
+from rapid_wrappers.episode import Episode
+from rapid_wrappers.scorer import EpisodeScorer, check_free
 
-__all__ = ["EpisodeScoringWrapper"]
+__all__ = ["EpisodeScoringWrapper", "VectorEpisodeScoringWrapper"]
 
-_ACTION_SPACES = (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
-_OBSERVATION_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_DISCARDED = (
+    "reset() after {} steps of an unfinished episode: it is discarded, neither scored nor counted. "
+    "If a TimeLimit is outside the scoring wrapper, put it inside."
+)
 
 
 class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConstructorArgs):
@@ -40,7 +42,8 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
     outermost first, observation and reward normalisation, this wrapper, ``ClipAction``: so raw observations, raw
     rewards and unclipped actions are recorded.
 
-    In the workers of an ``AsyncVectorEnv`` each wrapper counts for itself.
+    In the workers of an ``AsyncVectorEnv`` each wrapper counts for itself: there :class:`VectorEpisodeScoringWrapper`,
+    around it, is the right one.
 
     Args:
         env: Array observations; Discrete, Box, MultiDiscrete or MultiBinary actions; not yet scored.
@@ -79,29 +82,36 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         state: Callable[[gym.Env, NDArray], ArrayLike] | None = None,
         record: bool = True,
     ) -> None:
+        if isinstance(env, VectorEnv):
+            raise TypeError(f"expected a single environment, got {env}: it takes VectorEpisodeScoringWrapper")
         # Recorded without a deep copy, so that an environment rebuilt from the spec shares the counter.
         RecordConstructorArgs.__init__(
             self, local=local, count=count, counter=counter, state=state, record=record, _disable_deepcopy=True
         )
         gym.Wrapper.__init__(self, env)
-        _check_spaces(env.observation_space, env.action_space)
-        _check_options(local, counter, state)
         _check_unscored(env)
-        # Needed at every step, and slow to look up through a stack of wrappers.
-        self._spaces = {
-            name: (np.dtype(space.dtype), space.shape or ())
-            for name, space in (("observation", env.observation_space), ("action", env.action_space))
-        }
-        self.local = local
-        self.count = count
-        self.counter = StateCounter() if counter is None else counter
+        self._scorer = EpisodeScorer(
+            env.observation_space, env.action_space, local=local, count=count, counter=counter, state=state
+        )
         self._state = state
         self._record = record
-        self._scale: float | None = None  # of the states; None until their kind is known
-        if state is None:
-            self._follow(env.observation_space.dtype, env.observation_space.shape)
         self._active = False  # whether an episode is in flight
         self._warned = False
+
+    @property
+    def local(self) -> str | None:
+        """Which local score is taken; None until a ``state`` function has shown what it gives."""
+        return self._scorer.local
+
+    @property
+    def count(self) -> bool | None:
+        """Whether states are counted; None until a ``state`` function has shown what it gives."""
+        return self._scorer.count
+
+    @property
+    def counter(self) -> StateCounter:
+        """The visit counts."""
+        return self._scorer.counter
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -110,11 +120,7 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         # Gymnasium's `check_env` restarts with a seed after a step or two, and is not to be warned of it.
         if self._active and self._actions and not (self._warned or (seed is not None and len(self._actions) <= 2)):
             self._warned = True
-            warnings.warn(
-                f"reset() after {len(self._actions)} steps of an unfinished episode: it is discarded, neither scored "
-                "nor counted. If a TimeLimit is outside EpisodeScoringWrapper, put it inside.",
-                stacklevel=2,
-            )
+            warnings.warn(_DISCARDED.format(len(self._actions)), stacklevel=2)
         self._active = False
         obs, info = self.env.reset(seed=seed, options=options)
         self._observations: list[NDArray] = []
@@ -135,7 +141,7 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         """
         if not self._active:
             raise ResetNeeded("expected `reset()` before `step()`: no episode is in flight")
-        taken = self._copy("action", action)
+        taken = self._scorer.copy("action", action)
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._active = False  # what is refused below ends the episode; it cannot be scored any more
         if not isinstance(reward, (float, int)):
@@ -154,57 +160,220 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
 
     def _receive(self, obs: NDArray) -> None:
         """Copy an observation to act on, and its state."""
-        copied = self._copy("observation", obs)
+        copied = self._scorer.copy("observation", obs)
         if self._record:
             self._observations.append(copied)
         if self._state is not None:
             copied = np.array(self._state(self.env, obs))
-            if self._scale is None:
-                self._follow(copied.dtype, copied.shape)
+            self._scorer.follow(copied.dtype, copied.shape)
         if self._state is not None or not self._record:
             self._states.append(copied)
 
-    def _copy(self, name: str, value: Any) -> NDArray:
-        """A copy in the shape and dtype of the space, as a vector environment would hand it on."""
-        dtype, shape = self._spaces[name]
-        array = np.array(value)
-        if array.dtype != dtype:
-            if array.dtype.kind not in "biuf" or (dtype.kind != "f" and not np.array_equal(array, array.astype(dtype))):
-                raise ValueError(f"expected each {name} to fit the dtype {dtype} of its space, got {value!r}")
-            array = array.astype(dtype)
-        if array.shape != shape:
-            if array.size != math.prod(shape):
-                raise ValueError(f"expected each {name} of shape {shape} as its space has it, got {array.shape}")
-            array = array.reshape(shape)
-        return array
-
-    def _follow(self, dtype: Any, shape: tuple[int, ...] | None) -> None:
-        """Fill in what was left to ``None`` by the kind of states."""
-        pixels = dtype == np.uint8 and shape is not None and len(shape) == 3 and min(shape[:2]) >= 32
-        continuous = pixels or np.issubdtype(dtype, np.inexact)
-        self._scale = 255.0 if pixels else 1.0
-        self.local = self.local or ("std" if continuous else "distinct")
-        self.count = (not continuous) if self.count is None else self.count
-
     def _finish(self, info: dict[str, Any]) -> dict[str, Any]:
         """The entries of ``info`` for the episode that just ended."""
-        for key in ("episode_scores", "episode_record"):
-            if key in info:
-                raise ValueError(f"expected an environment that leaves info[{key!r}] free, but it is taken")
+        check_free(info)
         actions = np.array(self._actions)
         observations = np.array(self._observations) if self._record else None
         states = np.array(self._states) if self._states else observations
-        assert states is not None and self.local is not None and self._scale is not None
-        local = LOCAL_SCORES[self.local](states)
-        if self.local == "std":
-            local /= self._scale
-        ids = self.counter.visit(states) if self.count else None
-        global_ = 0.0 if ids is None else self.counter.bonus(ids)
-        scores = EpisodeScores(self._return, local, global_)
-        entries: dict[str, Any] = {"episode_scores": {"extrinsic": self._return, "local": local, "global": global_}}
+        assert states is not None
+        scores, ids = self._scorer.score(self._return, states)
+        entries: dict[str, Any] = {"episode_scores": _named(scores)}
         if observations is not None:
             entries["episode_record"] = Episode(observations, actions, scores, ids)
         return entries
+
+
+class VectorEpisodeScoringWrapper(VectorWrapper[NDArray, ArrayLike, NDArray, ArrayLike, NDArray]):
+    """Score every episode of a vector environment, and report it in ``infos`` on the episode's last step.
+
+    For any ``gymnasium.vector.VectorEnv``: sync, async or native, in every autoreset mode. Episode for episode it gives
+    what :class:`EpisodeScoringWrapper` gives around each single environment, with one counter for all, in the process
+    that calls ``step``. On a step with which episodes end, ``infos`` holds at its top level, in every mode,
+
+    * ``"episode_scores"``: ``{"extrinsic": (num_envs,), "local": (num_envs,), "global": (num_envs,)}`` of float64;
+    * ``"episode_record"``: ``(num_envs,)`` of :class:`Episode` or None, unless ``record=False``;
+
+    with Gymnasium's masks ``"_episode_scores"`` and ``"_episode_record"``; ``finished_episodes`` reads them.
+
+    The action that ``NEXT_STEP`` ignores after an end is not recorded; nor is, under ``DISABLED``, what an environment
+    does between its end and its reset. A reset in mid-episode discards the fragments of the environments it restarts,
+    with a warning the first time. In memory is, for each environment, its longest episode yet.
+
+    Args:
+        envs: Array observations; Discrete, Box, MultiDiscrete or MultiBinary actions; not yet scored. Its autoreset
+            mode is ``envs.metadata["autoreset_mode"]``, or ``NEXT_STEP`` where it does not say.
+        local: As of :class:`EpisodeScoringWrapper`, by the space of one environment.
+        count: As there.
+        counter: As there.
+        state: ``(observations, infos) -> (num_envs, *state_shape)`` to score something else than the observations.
+            Called for the observations of each reset and step.
+        record: As there.
+
+    Raises:
+        TypeError: If ``envs`` is no vector environment, its observations are not arrays or its action space is not
+            supported.
+        ValueError: If ``envs`` is scored already or ``local`` is unknown.
+
+    >>> envs = VectorEpisodeScoringWrapper(gym.make_vec("CartPole-v1", 2, "sync"))
+    >>> observations, infos = envs.reset(seed=0)
+    >>> while "episode_scores" not in infos:
+    ...     observations, rewards, terminations, truncations, infos = envs.step([1, 0])
+    >>> infos["episode_scores"]["extrinsic"], infos["_episode_scores"]
+    (array([8., 0.]), array([ True, False]))
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv[NDArray, ArrayLike, NDArray],
+        *,
+        local: str | None = None,
+        count: bool | None = None,
+        counter: StateCounter | None = None,
+        state: Callable[[NDArray, dict[str, Any]], ArrayLike] | None = None,
+        record: bool = True,
+    ) -> None:
+        if not isinstance(envs, VectorEnv):
+            raise TypeError(f"expected a vector environment, got {envs}: a single one takes EpisodeScoringWrapper")
+        super().__init__(envs)
+        _check_unscored(envs)
+        self._scorer = EpisodeScorer(
+            envs.single_observation_space, envs.single_action_space,
+            local=local, count=count, counter=counter, state=state,
+        )  # fmt: skip
+        self._state = state
+        self._record = record
+        self._mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._batch = (envs.num_envs,)
+        self._rows = np.arange(envs.num_envs)
+        self._started = False
+        self._warned = False
+        self._active = np.zeros(envs.num_envs, bool)  # whether an episode is in flight
+        self._lengths = np.zeros(envs.num_envs, int)
+        self._returns = np.zeros(envs.num_envs)
+        self._kept: dict[str, NDArray] = {}  # of the episodes in flight, each (num_envs, steps, ...)
+
+    @property
+    def local(self) -> str | None:
+        """Which local score is taken; None until a ``state`` function has shown what it gives."""
+        return self._scorer.local
+
+    @property
+    def count(self) -> bool | None:
+        """Whether states are counted; None until a ``state`` function has shown what it gives."""
+        return self._scorer.count
+
+    @property
+    def counter(self) -> StateCounter:
+        """The visit counts."""
+        return self._scorer.counter
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray, dict[str, Any]]:
+        """Reset the environments, or those of ``options["reset_mask"]``; their episodes in flight are discarded."""
+        mask = (options or {}).get("reset_mask")  # some environments take it out of the dictionary
+        ready, self._started = self._started, False  # what fails below leaves no episode that could be gone on with
+        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        restarted = np.ones(self._batch, bool) if mask is None else np.array(mask)
+        self._warn_of_fragments(self._lengths[restarted & self._active], seed)
+        self._begin(restarted)
+        self._receive(observations, infos)
+        self._started = ready or bool(restarted.all())
+        return observations, infos
+
+    def step(self, actions: ArrayLike) -> tuple[NDArray, NDArray, NDArray, NDArray, dict[str, Any]]:
+        """Step the environments; for the episodes that end add scores and records to ``infos``.
+
+        Raises:
+            ResetNeeded: Before a reset of all environments.
+            ValueError: If the actions do not fit their space's shape and dtype: the step is then not taken. If a
+                return is not a finite number, or the observations do not fit their space: the episodes in flight are
+                discarded.
+        """
+        if not self._started:
+            raise ResetNeeded("expected `reset()` of all environments before `step()`")
+        taken = self._scorer.copy("action", actions, self._batch)
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        self._started = False  # what is refused below ends the episodes; they cannot be scored any more
+        acted = self._active
+        self._returns[acted] += np.asarray(rewards)[acted]
+        if not np.isfinite(self._returns).all():
+            raise ValueError(f"expected rewards with finite sums, got {self._returns} with the rewards {rewards}")
+        self._keep("actions", taken)
+        self._lengths[acted] += 1
+        done = np.logical_or(terminations, truncations)
+        ended = acted & done
+        if ended.any():
+            infos = {**infos, **self._finish(ended, infos)}
+        self._active = acted & ~done
+        if self._mode is AutoresetMode.SAME_STEP:
+            self._begin(done)
+        elif self._mode is AutoresetMode.NEXT_STEP and not acted.all():
+            self._begin(~acted)
+        self._receive(observations, infos)
+        self._started = True
+        return observations, rewards, terminations, truncations, infos
+
+    def _begin(self, mask: NDArray[np.bool_]) -> None:
+        self._active = self._active | mask
+        self._lengths[mask] = 0
+        self._returns[mask] = 0.0
+
+    def _receive(self, observations: NDArray, infos: dict[str, Any]) -> None:
+        """Keep the observations to act on, and their states."""
+        if self._record or self._state is None:
+            self._keep("observations", self._scorer.copy("observation", observations, self._batch))
+        if self._state is not None:
+            states = np.asarray(self._state(observations, infos))
+            if states.shape[:1] != self._batch:
+                raise ValueError(f"expected `state` to give an array of {self._batch} states, got {states.shape}")
+            self._scorer.follow(states.dtype, states.shape[1:])
+            self._keep("states", states)
+
+    def _keep(self, name: str, values: NDArray) -> None:
+        """Write ``values (num_envs, ...)`` at the step each environment is at."""
+        kept = self._kept.get(name)
+        if kept is None:
+            kept = self._kept[name] = np.empty((*self._batch, 64, *values.shape[1:]), values.dtype)
+        if self._lengths.max() >= kept.shape[1]:  # untouched pages of the new array take no memory
+            grown = np.empty((*self._batch, 2 * kept.shape[1], *values.shape[1:]), kept.dtype)
+            grown[:, : kept.shape[1]] = kept
+            kept = self._kept[name] = grown
+        kept[self._rows, self._lengths] = values
+
+    def _finish(self, ended: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
+        """The entries of ``infos`` for the episodes that just ended."""
+        for info in (infos, infos.get("final_info", {})):
+            check_free(info)
+        scores = np.zeros((3, *self._batch))
+        records = np.full(self._batch, None, object)
+        for i in np.flatnonzero(ended):
+            actions, observations, states = (
+                self._kept[name][i, : self._lengths[i]].copy() if name in self._kept else None
+                for name in ("actions", "observations", "states")
+            )
+            states = observations if states is None else states
+            assert actions is not None and states is not None
+            episode_scores, ids = self._scorer.score(float(self._returns[i]), states)
+            scores[:, i] = episode_scores
+            if self._record:
+                assert observations is not None
+                records[i] = Episode(observations, actions, episode_scores, ids)
+        named = _named(scores)
+        entries: dict[str, Any] = {"episode_scores": named | {f"_{name}": ended.copy() for name in named}}
+        if self._record:
+            entries["episode_record"] = records
+        return entries | {f"_{name}": ended.copy() for name in entries}
+
+    def _warn_of_fragments(self, lengths: NDArray[np.int_], seed: Any) -> None:
+        longest = int(lengths.max(initial=0))
+        if longest and not (self._warned or (seed is not None and longest <= 2)):
+            self._warned = True
+            warnings.warn(_DISCARDED.format(longest), stacklevel=3)
+
+
+def _named(scores: Any) -> dict[str, Any]:
+    return dict(zip(("extrinsic", "local", "global"), scores, strict=True))
 
 
 def _scalar(reward: Any) -> float:
@@ -215,31 +384,11 @@ def _scalar(reward: Any) -> float:
     return float(array.item())
 
 
-def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
-    if not isinstance(observation_space, _OBSERVATION_SPACES):
-        raise TypeError(
-            f"expected array observations, got {observation_space}: select one entry (of MiniGrid's, with "
-            "minigrid.wrappers.ImgObsWrapper; else with gymnasium.wrappers.TransformObservation) "
-            "or flatten all with gymnasium.wrappers.FlattenObservation"
-        )
-    if not isinstance(action_space, _ACTION_SPACES):
-        raise TypeError(
-            "expected a Discrete, Box, MultiDiscrete or MultiBinary action space, "
-            f"got {action_space}: convert it with gymnasium.wrappers.TransformAction"
-        )
-
-
-def _check_options(local: Any, counter: Any, state: Any) -> None:
-    if local is not None and local not in list(LOCAL_SCORES):
-        raise ValueError(f"expected `local` to be one of {sorted(LOCAL_SCORES)} or None, got {local!r}")
-    if counter is not None and not isinstance(counter, StateCounter):
-        raise TypeError(f"expected `counter` to be a StateCounter, got {type(counter).__name__}")
-    if state is not None and not callable(state):
-        raise TypeError(f"expected `state` to be a function (env, obs) -> array, got {type(state).__name__}")
-
-
-def _check_unscored(env: gym.Env) -> None:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, EpisodeScoringWrapper):
-            raise ValueError("expected an environment that is not scored yet, got one inside an EpisodeScoringWrapper")
-        env = env.env
+def _check_unscored(env: gym.Env | VectorEnv) -> None:
+    if isinstance(env, (EpisodeScoringWrapper, VectorEpisodeScoringWrapper)):
+        raise ValueError(f"expected an environment that is not scored yet, got one inside a {type(env).__name__}")
+    if isinstance(env, (gym.Wrapper, VectorWrapper)):
+        _check_unscored(env.env)
+    elif isinstance(env, gym.vector.SyncVectorEnv):
+        for single in env.envs:
+            _check_unscored(single)

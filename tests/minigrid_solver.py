@@ -28,14 +28,11 @@ class Solver:
             target = objects["Key"]
         else:
             target = objects.get("Goal") or objects["Ball"]
-        # Drawn over: a door blocks nobody, an object that lies about does, and is then fetched itself.
-        for target in (target, objects.get("Key")):
-            path = self._next_cell(target) if target else None
-            if path:
-                break
-        else:
+        # A key that was dropped may block the way, and is then fetched again.
+        cell = self._next_cell(target) or ("Key" in objects and self._next_cell(objects["Key"]))
+        if not cell:
             return int(self.rng.integers(7))
-        turn = (self._direction(path) - env.agent_dir) % 4
+        turn = (self._direction(cell) - env.agent_dir) % 4
         if turn:
             return Actions.left if turn == 3 else Actions.right
         if front and front.type == "door" and not front.is_open:

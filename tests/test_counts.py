@@ -140,3 +140,42 @@ def test_states_without_a_well_defined_key_are_refused(states):
         StateCounter().visit(states)
     with pytest.raises(ValueError, match="scalar"):
         StateCounter().visit(3)
+
+
+def test_states_that_differ_in_few_bits_share_no_key():
+    base = np.random.default_rng(0).integers(0, 11, (7, 7, 3), dtype=np.uint8)
+    near = [base]
+    for cell in range(147):
+        for value in range(11):
+            near.append(base.copy())
+            near[-1].flat[cell] = value
+    for one in range(0, 147, 3):  # swapped with another: the same bytes in another order
+        for other in range(one + 3, 147, 3):
+            near.append(base.copy())
+            near[-1].flat[one], near[-1].flat[other] = base.flat[other], base.flat[one]
+    numbers = [np.full((7, 7, 3), v, np.uint8) for v in range(256)]
+    states = np.array(near + numbers)
+    assert len(np.unique(StateCounter().visit(states))) == len({state.tobytes() for state in states})
+
+
+def test_each_half_of_a_key_alone_tells_a_million_states_apart():
+    counter = StateCounter()
+    for block in range(10):  # states that differ in the lowest bits of a word, and in its highest
+        low = np.arange(block * 50_000, (block + 1) * 50_000, dtype=np.uint64)
+        counter.visit(np.stack([low, np.zeros_like(low)], axis=1))
+        counter.visit(np.stack([low << np.uint64(44), low], axis=1))
+    digests = counter.state_dict()["digests"]
+    assert len(counter) == 999_999  # the very first comes twice
+    assert [len(np.unique(half)) for half in digests.T] == [999_999, 999_999]
+
+
+def test_bits_of_a_key_are_even_and_change_by_half_with_each_bit_of_a_state():
+    counter = StateCounter()
+    state = np.zeros(20, np.uint8)
+    flipped = np.array([state, *(np.packbits(row) for row in np.eye(160, dtype=np.uint8))])
+    counter.visit(flipped)
+    bits = np.unpackbits(counter.state_dict()["digests"].view(np.uint8), axis=1)
+    changed = (bits[1:] != bits[0]).sum(axis=1)
+    assert changed.min() > 40
+    assert changed.max() < 88  # of 128; 64 with a deviation of 5.7
+    assert abs(bits.mean() - 0.5) < 0.02

@@ -1,10 +1,16 @@
 """The native engine against the installed MiniGrid."""
 
+import os
+import shutil
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 import rapid_wrappers.envs
@@ -111,6 +117,235 @@ def test_levels_are_those_of_minigrid(env_id):
         native.reset(seed=seed)
         minigrid.reset(seed=seed)
         assert_same_levels(native, minigrid, f"{env_id}, seed {seed}")
+
+
+def test_a_seed_an_environment_none_and_one_for_all_mean_what_they_mean_to_gymnasium():
+    native, minigrid = make("rapid/KeyCorridorS3R2-v0", 3)
+    for seed in (7, None, [3, 1, 2], [None, 9, None], np.int64(4).item()):
+        np.testing.assert_array_equal(native.reset(seed=seed)[0], minigrid.reset(seed=seed)[0])
+        assert_same_levels(native, minigrid, f"seed {seed}")
+    assert native.np_random_seed == minigrid.np_random_seed
+    for ours, theirs in zip(native.np_random, minigrid.np_random, strict=True):
+        assert ours.bit_generator.state == theirs.bit_generator.state
+
+
+def test_without_a_seed_every_environment_draws_its_own():
+    grids = [gym.make_vec("rapid/MultiRoom-N4-S5-v0", 3) for _ in range(2)]
+    for envs in grids:
+        envs.reset()
+    levels = {grid.tobytes() for envs in grids for grid in envs.state_dict()["grid"]}
+    assert len(levels) == 6
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [([1, 2], ValueError), (-1, gym.error.Error), ("a", ValueError), ([1, 2, -3], gym.error.Error)],
+)
+def test_bad_seeds_are_refused_and_nothing_changes(seed, error):
+    native, _ = make("rapid/KeyCorridorS3R1-v0", 3)
+    native.reset(seed=1)
+    before = native.state_dict()
+    with pytest.raises(error):
+        native.reset(seed=seed)
+    assert_same_state(native, before)
+
+
+def assert_same_state(native, state):
+    for name, array in native.state_dict().items():
+        np.testing.assert_array_equal(array, state[name], name)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error"),
+    [
+        ([True, False], TypeError),
+        (np.ones(2), TypeError),
+        (np.ones(3, bool), ValueError),
+        (np.zeros(2, bool), ValueError),
+    ],
+)
+def test_bad_masks_are_refused_as_gymnasium_refuses_them(mask, error):
+    for envs in make("rapid/KeyCorridorS3R1-v0", 2, AutoresetMode.DISABLED):
+        envs.reset(seed=1)
+        with pytest.raises(error):
+            envs.reset(options={"reset_mask": mask})
+
+
+@pytest.mark.parametrize("actions", [[0, 7], [-1, 0], [0], [[0], [0]], [0.0, 1.0], ["a", "b"], None])
+def test_bad_actions_are_refused_and_nothing_changes(actions):
+    native, _ = make("rapid/KeyCorridorS3R1-v0", 2)
+    native.reset(seed=1)
+    before = native.state_dict()
+    with pytest.raises(ValueError, match="expected"):
+        native.step(actions)
+    assert_same_state(native, before)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, list])
+def test_actions_of_any_integer_type_and_layout_are_taken(dtype):
+    native, _ = make("rapid/KeyCorridorS3R1-v0", 3)
+    native.reset(seed=1)
+    actions = [0, 1, 2] if dtype is list else np.array([0, 9, 1, 9, 2], dtype)[::2]
+    native.step(actions)
+    again, _ = make("rapid/KeyCorridorS3R1-v0", 3)
+    again.reset(seed=1)
+    again.step(np.array([0, 1, 2]))
+    assert_same_state(native, again.state_dict())
+
+
+def test_a_step_needs_a_reset_before_it():
+    native, _ = make("rapid/KeyCorridorS3R1-v0", 2, AutoresetMode.DISABLED, max_steps=1)
+    with pytest.raises(ResetNeeded):
+        native.step([0, 0])
+    native.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(ResetNeeded):
+        native.step([0, 0])
+    native.reset()
+    native.step([0, 0])
+    with pytest.raises(ResetNeeded, match="have ended"):
+        native.step([0, 0])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_what_is_returned_is_the_callers(mode):
+    native, _ = make("rapid/MultiRoom-N2-S4-v0", 2, mode, max_steps=3)
+    reference, _ = make("rapid/MultiRoom-N2-S4-v0", 2, mode, max_steps=3)
+    kept = []
+    for envs in (native, reference):
+        kept.append([envs.reset(seed=0)[0]])
+        for _ in range(3):
+            *arrays, infos = envs.step([1, 1])
+            kept[-1] += [*arrays, *infos.get("final_obs", [])]
+            if envs is native:  # the caller scribbles on them
+                for array in kept[0]:
+                    array[:] = 99 if array.dtype == np.uint8 else 1
+                kept[0] = [np.copy(x) for x in kept[0]]
+    assert_same_state(native, reference.state_dict())
+
+
+def test_a_saved_state_goes_on_exactly_in_another_process_of_the_same_task(tmp_path):
+    rng = np.random.default_rng(0)
+    for mode in MODES[:2]:
+        native, _ = make("rapid/KeyCorridorS3R2-v0", 4, mode, max_steps=50)
+        native.reset(seed=3)
+        for _ in range(49 + (mode == AutoresetMode.NEXT_STEP)):
+            native.step(rng.integers(7, size=4))
+        np.savez(tmp_path / "state.npz", **native.state_dict())
+        again, _ = make("rapid/KeyCorridorS3R2-v0", 4, mode, max_steps=50)
+        with np.load(tmp_path / "state.npz", allow_pickle=False) as state:
+            again.load_state_dict(dict(state))
+        for _ in range(120):
+            actions = rng.integers(7, size=4)
+            for x, y in zip(native.step(actions)[:4], again.step(actions)[:4], strict=True):
+                np.testing.assert_array_equal(x, y)
+        assert_same_state(again, native.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("grid", 11), ("agent_pos", 25), ("agent_pos", -1), ("agent_dir", 4), ("step_count", -1), ("carrying", 9),
+        ("grid", None), ("extra", 0), ("rng", np.zeros((2, 5), np.uint64)), ("ended", np.zeros(2)),
+    ],
+)  # fmt: skip
+def test_a_state_that_minigrid_could_not_have_is_refused_and_nothing_changes(name, value):
+    native, _ = make("rapid/KeyCorridorS3R1-v0", 2)
+    native.reset(seed=1)
+    before = native.state_dict()
+    state = native.state_dict()
+    if value is None:
+        del state[name]
+    elif isinstance(value, int) and name in state:
+        state[name][0] = value
+    else:
+        state[name] = value
+    with pytest.raises(ValueError, match="expected"):
+        native.load_state_dict(state)
+    assert_same_state(native, before)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"tile_size": 8, "highlight": False}, {"agent_pov": True}])
+@pytest.mark.parametrize("env_id", ["rapid/MultiRoom-N4-S5-v0", "rapid/KeyCorridorS3R2-v0"])
+def test_pictures_are_minigrids(env_id, arguments):
+    native, minigrid = make(env_id, 2, render_mode="rgb_array", **arguments)
+    native.reset(seed=2)
+    minigrid.reset(seed=2)
+    solvers = [Solver(env, np.random.default_rng(i), 0.1) for i, env in enumerate(minigrid.envs)]
+    for _ in range(30):
+        actions = np.array([solver.action() for solver in solvers])
+        native.step(actions)
+        minigrid.step(actions)
+        for x, y in zip(native.render(), minigrid.render(), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_arguments_that_only_minigrid_takes_are_refused_with_the_way_to_it():
+    with pytest.raises(TypeError, match="vectorization_mode='sync'"):
+        gym.make_vec("rapid/MultiRoom-N2-S4-v0", 2, agent_view_size=5)
+    for arguments in ({"render_mode": "human"}, {"max_steps": 0}, {"autoreset_mode": "never"}):
+        with pytest.raises(ValueError, match=r"expected|valid"):
+            gym.make_vec("rapid/MultiRoom-N2-S4-v0", 2, **arguments)
+    with pytest.raises(ValueError, match="num_envs"):
+        gym.make_vec("rapid/MultiRoom-N2-S4-v0", 0)
+
+
+def test_spaces_and_metadata_are_those_of_minigrid_in_a_sync_vector_env():
+    native, minigrid = make("rapid/MultiRoom-N2-S4-v0", 3)
+    for name in ("single_observation_space", "observation_space", "single_action_space", "action_space"):
+        assert getattr(native, name) == getattr(minigrid, name)
+    assert native.metadata["autoreset_mode"] is minigrid.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert native.spec.id == "rapid/MultiRoom-N2-S4-v0"
+
+
+def test_ctrl_c_is_heard_while_a_level_is_searched_for():
+    code = (
+        "import _thread, threading, gymnasium as gym, rapid_wrappers.envs\n"
+        "envs = gym.make_vec('rapid/MultiRoom-N30-S36-v0', 1)\n"
+        "threading.Timer(1.0, _thread.interrupt_main).start()\n"
+        "try: envs.reset()\n"
+        "except KeyboardInterrupt: print('stopped')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "stopped\n"
+
+
+def test_machine_code_is_kept_until_any_file_of_the_engine_changes(tmp_path):
+    """Numba itself would keep `step_all` when only `view.py`, whose code it holds, has changed."""
+    shutil.copytree(Path(rapid_wrappers.__file__).parent, tmp_path / "rapid_wrappers",
+                    ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+    code = (
+        "import rapid_wrappers.envs, gymnasium as gym; envs = gym.make_vec('rapid/KeyCorridorS3R1-v0', 1)\n"
+        "from rapid_wrappers.envs.native.dynamics import step_all\n"
+        "print(sum(step_all.stats.cache_misses.values()), envs.reset(seed=0)[0].max(), rapid_wrappers.__file__)"
+    )
+
+    def run():
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        return done.stdout.split()[:2], done.stdout
+
+    view = tmp_path / "rapid_wrappers" / "envs" / "native" / "view.py"
+    (first, out), (second, _) = run(), run()
+    assert str(tmp_path) in out
+    assert (first, second) == (["1", "5"], ["0", "5"])
+    view.write_text(view.read_text().replace("image[HALF, VIEW_SIZE - 1] = world.carrying", "image[:] = 77"))
+    assert run()[0] == ["1", "77"]
+
+
+def test_without_numba_make_vec_gives_minigrid_itself(tmp_path):
+    code = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import gymnasium as gym, rapid_wrappers.envs\n"
+        "print(type(gym.make_vec('rapid/MultiRoom-N2-S4-v0', 2)).__name__)\n"
+        "try: import rapid_wrappers.envs.native\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "SyncVectorEnv",
+        "the native engine needs Numba: pip install 'rapid-wrappers[native]'",
+    ]
 
 
 def minigrid_is_quick(env_id):

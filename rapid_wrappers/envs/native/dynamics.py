@@ -1,4 +1,4 @@
-"""What an action does (``MiniGridEnv.step``, and ``toggle``, ``can_overlap``, ``can_pickup`` of ``world_object.py``)."""
+"""What an action does (``MiniGridEnv.step``; ``toggle``, ``can_overlap`` and ``can_pickup`` of ``world_object.py``)."""
 
 from rapid_wrappers.envs.native.jit import njit
 from rapid_wrappers.envs.native.view import observe
@@ -52,10 +52,10 @@ def _act(world, action, target):
     front, carrying = world.grid[x, y], world.carrying
     type = front[TYPE]
     if action == FORWARD:
-        if type == EMPTY or type == GOAL or (type == DOOR and front[STATE] == OPEN):
+        if type in (EMPTY, GOAL) or (type == DOOR and front[STATE] == OPEN):
             world.agent_pos[0], world.agent_pos[1] = x, y
         return type == GOAL
-    if action == PICKUP and (type == KEY or type == BALL) and carrying[TYPE] == EMPTY:
+    if action == PICKUP and (type in (KEY, BALL)) and carrying[TYPE] == EMPTY:
         carrying[:] = front
         front[:] = (EMPTY, 0, 0)
         return type == target

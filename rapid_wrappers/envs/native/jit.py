@@ -27,7 +27,7 @@ def njit(function: Callable[..., Any]) -> Callable[..., Any]:
     compiled = numba.njit(function)
     try:
         compiled.enable_caching()
-        cache_file = compiled._cache._cache_file
+        cache_file = compiled._cache._cache_file  # type: ignore[attr-defined]
         assert hasattr(cache_file, "_source_stamp")
         cache_file._source_stamp = _STAMP
     except (RuntimeError, AttributeError, AssertionError):

@@ -47,7 +47,7 @@ def _place_room(rng, rooms, index, max_room_size, entry_wall, entry_x, entry_y):
     height = rand_int(rng, MIN_ROOM_SIZE, max_room_size + 1)
     if index == 0:  # the first room has its corner there instead
         x, y = entry_x, entry_y
-    elif entry_wall == LEFT or entry_wall == RIGHT:
+    elif entry_wall in (LEFT, RIGHT):
         x = entry_x if entry_wall == LEFT else entry_x - width + 1
         y = entry_y + rand_int(rng, 2 - height, 0)
     else:
@@ -77,7 +77,7 @@ def _place_rooms(rng, rooms, max_room_size):
             exit_wall = rand_int(rng, 0, 3)  # of the three without the entry
             exit_wall += exit_wall >= wall
             x, y = rooms[last, X], rooms[last, Y]
-            if exit_wall == LEFT or exit_wall == RIGHT:
+            if exit_wall in (LEFT, RIGHT):
                 x += rooms[last, WIDTH] - 1 if exit_wall == RIGHT else 0
                 y += rand_int(rng, 1, rooms[last, HEIGHT] - 1)
             else:

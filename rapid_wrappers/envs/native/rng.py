@@ -13,7 +13,7 @@ from rapid_wrappers.envs.native.jit import njit
 __all__ = ["RNG_SIZE", "from_generator", "rand_int", "to_generator"]
 
 RNG_SIZE = 6
-"""Words of uint64 in a state: the 128-bit state and increment, high half first; whether a half-used draw is left, and it."""
+"""A state in uint64: 128 bits of state, 128 of increment (high half first), whether half a draw is left, and it."""
 _STATE_HIGH, _STATE_LOW, _INC_HIGH, _INC_LOW, _HAS_UINT32, _UINTEGER = range(RNG_SIZE)
 
 _MULTIPLIER_HIGH = np.uint64(2549297995355413924)

@@ -106,14 +106,14 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
             seeds = [int(seeds) + i for i in range(self.num_envs)]
         if len(seeds) != self.num_envs:
             raise ValueError(f"expected `seed` to hold num_envs={self.num_envs} seeds, got {len(seeds)}")
-        indices = np.flatnonzero(mask)
+        indices = np.flatnonzero(mask).tolist()
         self._seed([i for i in indices if seeds[i] is not None], [seeds[i] for i in indices if seeds[i] is not None])
         observations = np.zeros((self.num_envs, VIEW_SIZE, VIEW_SIZE, 3), np.uint8)
         for i in indices:
             self._generate(i)
         self._ended[mask] = False
         self._ready[mask] = True
-        for i in np.flatnonzero(self._ready):
+        for i in np.flatnonzero(self._ready).tolist():
             observe_one(self._worlds, i, observations)
         return observations, {}
 
@@ -153,13 +153,13 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
                 resetting = done
                 infos = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": done.copy()}
                 infos |= {"final_info": {}, "_final_info": done.copy()}
-                for i in np.flatnonzero(done):
+                for i in np.flatnonzero(done).tolist():
                     infos["final_obs"][i] = observations[i].copy()
             self._ended = np.zeros(self.num_envs, bool)
         else:
             self._ended = done
         if resetting.any():
-            for i in np.flatnonzero(resetting):
+            for i in np.flatnonzero(resetting).tolist():
                 self._generate(i)
                 observe_one(self._worlds, i, observations)
         return observations, rewards, terminations, truncations, infos
@@ -208,7 +208,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
             self._worlds[name] = arrays[name]
         self._ended, self._ready = arrays["ended"].copy(), ready.copy()
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """Generators that would draw what the environments draw next; copies, so that drawing changes nothing here."""
         return tuple(to_generator(rng) for rng in self._worlds["rng"])

@@ -6,7 +6,6 @@ from rapid_wrappers.envs.native.world import (
     COLOR,
     DIR_TO_VEC,
     DOOR,
-    EMPTY,
     GREY,
     MAX_SIZE,
     STATE,
@@ -50,7 +49,7 @@ def _see_behind(image, i, j):
 
 @njit
 def _hide_unseen(image):
-    """``Grid.process_vis``: sight spreads from the agent sideways and upwards, row by row, until something blocks it."""
+    """``Grid.process_vis``: sight spreads from the agent sideways and upwards, row by row, until it is blocked."""
     seen = 1 << HALF  # bits of the cells seen in this row, from the bottom row up
     for j in range(VIEW_SIZE - 1, -1, -1):
         above = 0  # the same for the next row

@@ -44,7 +44,7 @@ class Task(NamedTuple):
     height: int
     max_steps: int
     target: int
-    """Type of object whose pickup ends the episode with a reward, or ``UNSEEN`` for none. Reaching a goal always does."""
+    """Type of object whose pickup ends the episode with a reward, or ``UNSEEN`` for none. A goal always does."""
     reference: Callable[..., Any]
     """``reference(**kwargs)``: MiniGrid's own environment."""
 
