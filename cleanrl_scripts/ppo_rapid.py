@@ -15,6 +15,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -28,7 +29,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and its like)
-from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter, bc_step, finished_episodes
+from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
 from rapid_wrappers.scores import episode_score
 
 
@@ -51,7 +52,7 @@ class Args:
     wandb_entity: str | None = None
     """the entity (team) in Weights and Biases"""
     capture_video: bool = False
-    """whether to record videos of the first environment under `videos/`"""
+    """whether to record videos of the first environment under `videos/`; not with the native engine"""
     save_model: bool = True
     """whether to save the network into the run's folder at the end"""
     paper: bool = False
@@ -60,6 +61,9 @@ class Args:
     # PPO
     env_id: str = "rapid/MultiRoom-N7-S4-v0"
     """the environment: any with array observations and discrete actions, MiniGrid's own ids included"""
+    engine: Literal["native", "sync", "async"] | None = None
+    """what steps the environments: our compiled engine, or Gymnasium's in this process or in one process each; by
+    default native for rapid/MultiRoom and rapid/KeyCorridor where Numba is installed, else sync"""
     total_timesteps: int = 1_000_000
     """frames to train"""
     one_hot: bool = True
@@ -184,10 +188,26 @@ def make_run(name):
 
 
 def is_minigrid(env):
+    """Whether it is one of MiniGrid's, or derived from one."""
     return any(cls.__module__.split(".")[0] == "minigrid" for cls in type(env.unwrapped).__mro__)
 
 
-def make_env(env_id, idx, capture_video, run_name, counter, count):
+def choose_engine(args):
+    """The engine, and a word on it."""
+    import_name, _, env_id = args.env_id.rpartition(":")
+    has_native = not import_name and env_id.startswith(("rapid/MultiRoom-", "rapid/KeyCorridor"))
+    if args.engine == "native" and not has_native:
+        raise ValueError("expected `engine` to be sync or async: native has only rapid/MultiRoom and rapid/KeyCorridor")
+    if args.engine == "native" and args.capture_video:
+        raise ValueError("expected `engine` to be sync or async with `capture_video`")
+    if args.engine or not has_native or args.capture_video:
+        return args.engine or "sync", ""
+    if find_spec("numba") is None:
+        return "sync", ", as the native one, many times as fast, needs pip install 'rapid-wrappers[native]'"
+    return "native", ""
+
+
+def make_env(env_id, idx, capture_video, run_name):
     def thunk():
         if env_id.startswith(("MiniGrid-", "BabyAI-")):
             import minigrid  # noqa: F401  (registers its ids)
@@ -200,10 +220,20 @@ def make_env(env_id, idx, capture_video, run_name, counter, count):
             from minigrid.wrappers import ImgObsWrapper
 
             env = ImgObsWrapper(env)
-        env = EpisodeScoringWrapper(env, counter=counter, count=count)
-        return gym.wrappers.RecordEpisodeStatistics(env)
+        # some environments overwrite the observation they returned, or return their reward in an array
+        env = gym.wrappers.TransformObservation(env, np.array, env.observation_space)
+        return gym.wrappers.TransformReward(env, lambda reward: np.asarray(reward).item())
 
     return thunk
+
+
+def make_envs(args, engine, run_name):
+    """Under SAME_STEP every row of a rollout is a step that was really taken."""
+    if engine == "native":
+        return gym.make_vec(args.env_id, args.num_envs, "vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP)
+    vector_env = gym.vector.SyncVectorEnv if engine == "sync" else gym.vector.AsyncVectorEnv
+    thunks = [make_env(args.env_id, i, args.capture_video, run_name) for i in range(args.num_envs)]
+    return vector_env(thunks, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
@@ -242,10 +272,8 @@ class Raw(nn.Module):
 class Agent(nn.Module):
     def __init__(self, envs, one_hot):
         super().__init__()
-        space = envs.single_observation_space
-        # MiniGrid's view is a small image whose three channels are codes; its RGB wrappers make real images of it.
-        is_view = is_minigrid(envs.envs[0]) and len(space.shape) == 3 and max(space.shape) < 32
-        self.encode = OneHot(space.shape) if one_hot and is_view else Raw(space.shape)
+        shape = envs.single_observation_space.shape
+        self.encode = OneHot(shape) if one_hot else Raw(shape)
         self.critic = nn.Sequential(
             layer_init(nn.Linear(self.encode.num_inputs, 64)),
             nn.Tanh(),
@@ -327,22 +355,28 @@ if __name__ == "__main__":
     shuffler = np.random.default_rng(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
 
-    # env setup; under SAME_STEP every row of a rollout is a step that was really taken
-    counter = StateCounter()
-    count = None if args.w2 and args.rapid else False
+    # env setup
     try:
-        envs = gym.vector.SyncVectorEnv(
-            [make_env(args.env_id, i, args.capture_video, run_name, counter, count) for i in range(args.num_envs)],
-            autoreset_mode=AutoresetMode.SAME_STEP,
+        single_env = make_env(args.env_id, 0, False, run_name)()
+        # MiniGrid's view is a small image whose three channels are codes; its RGB wrappers make real images of it
+        shape = single_env.observation_space.shape
+        is_view = is_minigrid(single_env) and shape is not None and len(shape) == 3 and max(shape) < 32
+        if not isinstance(single_env.action_space, gym.spaces.Discrete):
+            raise TypeError(f"expected a Discrete action space, got {single_env.action_space}")
+        single_env.close()
+        engine, remark = choose_engine(args)
+        print(f"{run_name}: {args.num_envs} environments, {engine} engine{remark}", flush=True)
+        envs = VectorEpisodeScoringWrapper(
+            make_envs(args, engine, run_name),
+            count=None if args.w2 and args.rapid else False,
         )
-        if not isinstance(envs.single_action_space, gym.spaces.Discrete):
-            raise TypeError(f"expected a Discrete action space, got {envs.single_action_space}")
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         os.rmdir(f"runs/{run_name}")
         sys.exit(f"error: {args.env_id}: {error}")
+    counter = envs.counter
     first_action = int(envs.single_action_space.start)
 
-    agent = Agent(envs, args.one_hot).to(device)
+    agent = Agent(envs, args.one_hot and is_view).to(device)
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
 
     # RAPID
@@ -352,7 +386,7 @@ if __name__ == "__main__":
         w0,
         args.w1,
         args.w2,
-        counter=counter if all(envs.get_attr("count")) else None,
+        counter=counter if envs.count else None,
         age_penalty=args.age_penalty,
         whole_episodes=args.whole_episodes,
         rank=args.rank,
@@ -368,7 +402,7 @@ if __name__ == "__main__":
     )
 
     # rollout storage
-    print(f"{run_name}: resetting {args.num_envs} environments, then {num_iterations * batch_size} frames on {device}")
+    print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
     shape = (args.num_steps, args.num_envs)
     next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
     next_obs = torch.as_tensor(next_obs if next_obs.dtype != np.float64 else next_obs.astype(np.float32)).to(device)
@@ -411,12 +445,10 @@ if __name__ == "__main__":
                 with torch.no_grad():
                     final_values[step, cut] = agent.get_value(final_obs)
 
-            if done.any():
-                episodes = infos["final_info"]["episode"]
-                for i in np.flatnonzero(done):
-                    recent_returns.append(float(episodes["r"][i]))
-                    writer.add_scalar("charts/episodic_return", episodes["r"][i], global_step)
-                    writer.add_scalar("charts/episodic_length", episodes["l"][i], global_step)
+            for _, episode in finished_episodes(infos):
+                recent_returns.append(episode.scores.extrinsic)
+                writer.add_scalar("charts/episodic_return", episode.scores.extrinsic, global_step)
+                writer.add_scalar("charts/episodic_length", len(episode), global_step)
 
             # RAPID
             for i, episode in finished_episodes(infos):
