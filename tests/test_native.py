@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
+from minigrid.core import constants as minigrid
+from minigrid.core.actions import Actions
 
 import rapid_wrappers.envs
 from tests.minigrid_solver import Solver
@@ -30,10 +32,10 @@ def make(env_id, num_envs, mode=AutoresetMode.NEXT_STEP, **kwargs):
     return native, gym.make_vec(env_id, num_envs, "sync", vector_kwargs={"autoreset_mode": mode}, **kwargs)
 
 
-def assert_same_levels(native, minigrid, where, only=None):
+def assert_same_levels(native, sync, where, only=None):
     """The whole state: grid, agent, what it carries."""
     state = native.state_dict()
-    for i, env in enumerate(minigrid.envs):
+    for i, env in enumerate(sync.envs):
         if only is not None and not only[i]:
             continue
         env = env.unwrapped
@@ -57,18 +59,18 @@ def assert_same_infos(ours, theirs, where):
 
 def compare(env_id, seed, steps, epsilon, num_envs=4, mode=AutoresetMode.NEXT_STEP, **kwargs):
     """Step both with the same actions, random where `epsilon` is 1; number of episodes and of those solved."""
-    native, minigrid = make(env_id, num_envs, mode, **kwargs)
+    native, sync = make(env_id, num_envs, mode, **kwargs)
     rng = np.random.default_rng(seed)
-    solvers = [Solver(env, rng, epsilon) for env in minigrid.envs]
+    solvers = [Solver(env, rng, epsilon) for env in sync.envs]
     where = f"{env_id}, seed {seed}, reset"
-    np.testing.assert_array_equal(native.reset(seed=seed)[0], minigrid.reset(seed=seed)[0], where)
-    assert_same_levels(native, minigrid, where)
+    np.testing.assert_array_equal(native.reset(seed=seed)[0], sync.reset(seed=seed)[0], where)
+    assert_same_levels(native, sync, where)
     ended = solved = 0
     done = np.zeros(num_envs, bool)
     for step in range(steps):
         where = f"{env_id}, seed {seed}, epsilon {epsilon}, step {step}"
         actions = np.array([0 if done[i] else solvers[i].action() for i in range(num_envs)])
-        ours, theirs = native.step(actions), minigrid.step(actions)
+        ours, theirs = native.step(actions), sync.step(actions)
         for name, x, y in zip(("observations", "rewards", "terminations", "truncations"), ours, theirs, strict=False):
             assert x.dtype == y.dtype, where
             np.testing.assert_array_equal(x, y, f"{where}, {name}")
@@ -81,11 +83,11 @@ def compare(env_id, seed, steps, epsilon, num_envs=4, mode=AutoresetMode.NEXT_ST
         elif mode == AutoresetMode.DISABLED:
             if (begun := done).any():
                 where += ", reset"
-                x, y = (envs.reset(options={"reset_mask": done.copy()})[0] for envs in (native, minigrid))
+                x, y = (envs.reset(options={"reset_mask": done.copy()})[0] for envs in (native, sync))
                 np.testing.assert_array_equal(x, y, where)
             done = np.zeros(num_envs, bool)
         if begun.any() or step % 50 == 49:
-            assert_same_levels(native, minigrid, where, begun if step % 50 != 49 else None)
+            assert_same_levels(native, sync, where, begun if step % 50 != 49 else None)
     return ended, solved
 
 
@@ -112,20 +114,34 @@ def test_every_autoreset_mode_is_that_of_a_sync_vector_env(env_id, mode):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_levels_are_those_of_minigrid(env_id):
-    native, minigrid = make(env_id, 1)
+    native, sync = make(env_id, 1)
     for seed in range(5 if "N12" in env_id or "S36" in env_id else 40):
         native.reset(seed=seed)
-        minigrid.reset(seed=seed)
-        assert_same_levels(native, minigrid, f"{env_id}, seed {seed}")
+        sync.reset(seed=seed)
+        assert_same_levels(native, sync, f"{env_id}, seed {seed}")
+
+
+def test_numbers_are_minigrids():
+    from rapid_wrappers.envs.native import constants as ours
+
+    for names in (minigrid.OBJECT_TO_IDX, minigrid.COLOR_TO_IDX, minigrid.STATE_TO_IDX):
+        for name, number in names.items():
+            assert getattr(ours, name.upper(), number) == number
+    assert [minigrid.IDX_TO_COLOR[color] for color in ours.COLORS] == minigrid.COLOR_NAMES
+    np.testing.assert_array_equal(ours.DIR_TO_VEC, minigrid.DIR_TO_VEC)
+    assert len(Actions) == ours.NUM_ACTIONS
+    for action in Actions:
+        name = action.name.upper()
+        assert getattr(ours, f"TURN_{name}" if name in ("LEFT", "RIGHT") else name) == action
 
 
 def test_a_seed_an_environment_none_and_one_for_all_mean_what_they_mean_to_gymnasium():
-    native, minigrid = make("rapid/KeyCorridorS3R2-v0", 3)
+    native, sync = make("rapid/KeyCorridorS3R2-v0", 3)
     for seed in (7, None, [3, 1, 2], [None, 9, None], np.int64(4).item()):
-        np.testing.assert_array_equal(native.reset(seed=seed)[0], minigrid.reset(seed=seed)[0])
-        assert_same_levels(native, minigrid, f"seed {seed}")
-    assert native.np_random_seed == minigrid.np_random_seed
-    for ours, theirs in zip(native.np_random, minigrid.np_random, strict=True):
+        np.testing.assert_array_equal(native.reset(seed=seed)[0], sync.reset(seed=seed)[0])
+        assert_same_levels(native, sync, f"seed {seed}")
+    assert native.np_random_seed == sync.np_random_seed
+    for ours, theirs in zip(native.np_random, sync.np_random, strict=True):
         assert ours.bit_generator.state == theirs.bit_generator.state
 
 
@@ -267,15 +283,15 @@ def test_a_state_that_minigrid_could_not_have_is_refused_and_nothing_changes(nam
 @pytest.mark.parametrize("arguments", [{}, {"tile_size": 8, "highlight": False}, {"agent_pov": True}])
 @pytest.mark.parametrize("env_id", ["rapid/MultiRoom-N4-S5-v0", "rapid/KeyCorridorS3R2-v0"])
 def test_pictures_are_minigrids(env_id, arguments):
-    native, minigrid = make(env_id, 2, render_mode="rgb_array", **arguments)
+    native, sync = make(env_id, 2, render_mode="rgb_array", **arguments)
     native.reset(seed=2)
-    minigrid.reset(seed=2)
-    solvers = [Solver(env, np.random.default_rng(i), 0.1) for i, env in enumerate(minigrid.envs)]
+    sync.reset(seed=2)
+    solvers = [Solver(env, np.random.default_rng(i), 0.1) for i, env in enumerate(sync.envs)]
     for _ in range(30):
         actions = np.array([solver.action() for solver in solvers])
         native.step(actions)
-        minigrid.step(actions)
-        for x, y in zip(native.render(), minigrid.render(), strict=True):
+        sync.step(actions)
+        for x, y in zip(native.render(), sync.render(), strict=True):
             np.testing.assert_array_equal(x, y)
 
 
@@ -290,10 +306,10 @@ def test_arguments_that_only_minigrid_takes_are_refused_with_the_way_to_it():
 
 
 def test_spaces_and_metadata_are_those_of_minigrid_in_a_sync_vector_env():
-    native, minigrid = make("rapid/MultiRoom-N2-S4-v0", 3)
+    native, sync = make("rapid/MultiRoom-N2-S4-v0", 3)
     for name in ("single_observation_space", "observation_space", "single_action_space", "action_space"):
-        assert getattr(native, name) == getattr(minigrid, name)
-    assert native.metadata["autoreset_mode"] is minigrid.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        assert getattr(native, name) == getattr(sync, name)
+    assert native.metadata["autoreset_mode"] is sync.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     assert native.spec.id == "rapid/MultiRoom-N2-S4-v0"
 
 
@@ -366,11 +382,11 @@ def test_sweep_over_every_id(env_id):
     """Hours: what the tests above do, for each id that MiniGrid itself can generate in reasonable time."""
     if not minigrid_is_quick(env_id):
         pytest.skip("MiniGrid takes longer than two seconds a level")
-    native, minigrid = make(env_id, 1)
+    native, sync = make(env_id, 1)
     for seed in range(8):
         native.reset(seed=seed)
-        minigrid.reset(seed=seed)
-        assert_same_levels(native, minigrid, f"{env_id}, seed {seed}")
+        sync.reset(seed=seed)
+        assert_same_levels(native, sync, f"{env_id}, seed {seed}")
     steps = 1500 if "Key" in env_id else 300
     ended, _ = compare(env_id, seed=10, steps=steps, epsilon=1.0, max_steps=100, mode=AutoresetMode.SAME_STEP)
     _, solved = compare(env_id, seed=20, steps=steps, epsilon=0.1)

@@ -1,27 +1,31 @@
 """What an action does (``MiniGridEnv.step``; ``toggle``, ``can_overlap`` and ``can_pickup`` of ``world_object.py``)."""
 
-from rapid_wrappers.envs.native.jit import njit
-from rapid_wrappers.envs.native.view import observe
-from rapid_wrappers.envs.native.world import (
+from rapid_wrappers.envs.native.constants import (
     BALL,
     CLOSED,
     COLOR,
     DIR_TO_VEC,
     DOOR,
+    DROP,
     EMPTY,
+    FORWARD,
     GOAL,
     KEY,
     LOCKED,
-    MAX_SIZE,
+    NUM_ACTIONS,
     OPEN,
+    PICKUP,
     STATE,
+    TOGGLE,
+    TURN_LEFT,
+    TURN_RIGHT,
     TYPE,
 )
+from rapid_wrappers.envs.native.jit import njit
+from rapid_wrappers.envs.native.view import observe
+from rapid_wrappers.envs.native.world import MAX_SIZE
 
-__all__ = ["NUM_ACTIONS", "observe_one", "step_all"]
-
-NUM_ACTIONS = 7
-TURN_LEFT, TURN_RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(NUM_ACTIONS)
+__all__ = ["observe_one", "step_all"]
 
 
 @njit

@@ -5,9 +5,7 @@ from functools import partial
 import numpy as np
 
 from rapid_wrappers.envs.minigrid import key_corridor
-from rapid_wrappers.envs.native.jit import njit
-from rapid_wrappers.envs.native.rng import rand_int
-from rapid_wrappers.envs.native.world import (
+from rapid_wrappers.envs.native.constants import (
     BALL,
     CLOSED,
     DIR_TO_VEC,
@@ -21,14 +19,10 @@ from rapid_wrappers.envs.native.world import (
     TYPE,
     UP,
     WALL,
-    Task,
-    clear,
-    find_empty,
-    place_agent,
-    rand_color,
-    set_cell,
-    wall_rect,
 )
+from rapid_wrappers.envs.native.jit import njit
+from rapid_wrappers.envs.native.rng import rand_int
+from rapid_wrappers.envs.native.world import Task, clear, find_empty, place_agent, rand_color, set_cell, wall_rect
 
 __all__ = ["key_corridor_task"]
 

@@ -5,26 +5,10 @@ from functools import partial
 import numpy as np
 
 from rapid_wrappers.envs.minigrid import multi_room
+from rapid_wrappers.envs.native.constants import CLOSED, COLORS, DOOR, DOWN, GOAL, GREEN, LEFT, RIGHT, UNSEEN, UP
 from rapid_wrappers.envs.native.jit import njit
 from rapid_wrappers.envs.native.rng import rand_int
-from rapid_wrappers.envs.native.world import (
-    CLOSED,
-    COLORS,
-    DOOR,
-    DOWN,
-    GOAL,
-    GREEN,
-    LEFT,
-    RIGHT,
-    UNSEEN,
-    UP,
-    Task,
-    clear,
-    find_empty,
-    place_agent,
-    set_cell,
-    wall_rect,
-)
+from rapid_wrappers.envs.native.world import Task, clear, find_empty, place_agent, set_cell, wall_rect
 
 __all__ = ["multi_room_task"]
 

@@ -14,10 +14,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from rapid_wrappers.envs.native.dynamics import NUM_ACTIONS, observe_one, step_all
+from rapid_wrappers.envs.native.constants import COLORS, EMPTY, GOAL, LOCKED, NUM_ACTIONS
+from rapid_wrappers.envs.native.dynamics import observe_one, step_all
 from rapid_wrappers.envs.native.rng import from_generator, to_generator
 from rapid_wrappers.envs.native.view import VIEW_SIZE
-from rapid_wrappers.envs.native.world import COLORS, EMPTY, GOAL, LOCKED, MAX_SIZE, WORLD, Task
+from rapid_wrappers.envs.native.world import MAX_SIZE, WORLD, Task
 
 __all__ = ["NativeVectorEnv"]
 

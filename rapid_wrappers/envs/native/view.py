@@ -1,18 +1,8 @@
 """What the agent sees (``MiniGridEnv.gen_obs``, ``Grid.process_vis``)."""
 
+from rapid_wrappers.envs.native.constants import CLOSED, COLOR, DIR_TO_VEC, DOOR, GREY, STATE, TYPE, UNSEEN, WALL
 from rapid_wrappers.envs.native.jit import njit
-from rapid_wrappers.envs.native.world import (
-    CLOSED,
-    COLOR,
-    DIR_TO_VEC,
-    DOOR,
-    GREY,
-    MAX_SIZE,
-    STATE,
-    TYPE,
-    UNSEEN,
-    WALL,
-)
+from rapid_wrappers.envs.native.world import MAX_SIZE
 
 __all__ = ["VIEW_SIZE", "observe"]
 

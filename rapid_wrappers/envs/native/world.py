@@ -5,18 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapid_wrappers.envs.native.constants import COLOR, COLORS, EMPTY, GREY, STATE, TYPE, WALL
 from rapid_wrappers.envs.native.jit import njit
 from rapid_wrappers.envs.native.rng import RNG_SIZE, rand_int
 
-# The codes of `minigrid.core.constants`; a cell is (type, colour, state).
-UNSEEN, EMPTY, WALL, _, DOOR, KEY, BALL, _, GOAL = range(9)
-RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
-OPEN, CLOSED, LOCKED = range(3)
-TYPE, COLOR, STATE = range(3)
-RIGHT, DOWN, LEFT, UP = range(4)  # directions of the agent, and sides of a room
-
-COLORS = np.array([BLUE, GREEN, GREY, PURPLE, RED, YELLOW])  # by name, as MiniGrid draws them
-DIR_TO_VEC = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
+__all__ = [
+    "MAX_SIZE", "WORLD", "Task", "clear", "find_empty", "place_agent", "rand_color", "set_cell", "wall_rect",
+]  # fmt: skip
 
 MAX_SIZE = 25
 """Width and height of the grid in memory; a smaller level leaves the rest walls, as MiniGrid shows what is outside."""
