@@ -21,7 +21,7 @@ class StateCounter:
 
     Each distinct state gets an id, 0, 1, 2, ... in the order of first visits. A state's key is its whole array, dtype
     and shape included, through a 128-bit digest: the same in every process, and with a million states two of them
-    share one with probability 1e-27. Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
+    share one with probability 1e-26. Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
 
     The digests live in a NumPy open-addressing table, 40 to 70 bytes a state; a dict of ``bytes`` takes about 150.
 
@@ -62,6 +62,16 @@ class StateCounter:
             ValueError: If ``states`` has no leading dimension.
             TypeError: If it does not hold numbers.
         """
+        ids = self.identify(states)
+        self.count(ids)
+        return ids
+
+    def identify(self, states: ArrayLike) -> NDArray[np.int64]:
+        """The ids of :meth:`visit` without the visits, so that many episodes can be looked up at once.
+
+        Args: As of :meth:`visit`.
+        Raises: As :meth:`visit`.
+        """
         array = np.asarray(states)
         if array.ndim == 0:
             raise ValueError("expected `states` to be (T, *state_shape), got a scalar")
@@ -69,9 +79,11 @@ class StateCounter:
             raise TypeError(f"expected `states` to hold numbers of at most 64 bits, got dtype {array.dtype}")
         if array.dtype.kind in "fc":
             array = np.where(np.isnan(array), np.nan, array + 0.0).astype(array.dtype)  # one NaN, and no -0.0
-        ids = self._find_or_insert(_digests(array))
+        return self._find_or_insert(_digests(array))
+
+    def count(self, ids: NDArray[np.int64]) -> None:
+        """Count one visit to each of ``ids (T,)``, as :meth:`identify` returned them."""
         np.add.at(self._counts, ids, 1)
-        return ids
 
     def bonus(self, ids: ArrayLike) -> float:
         """Mean of ``1/sqrt(N(s))`` over an episode's states with the counts of now (Eq. 3).
@@ -178,23 +190,33 @@ class StateCounter:
 def _digests(states: NDArray) -> NDArray[np.uint64]:
     """128 bits ``(T, 2)`` for each of ``states (T, *state_shape)``.
 
-    A hash by table (Zobrist), whose random numbers are computed instead of stored: for each word of a state, a number
-    that depends on the word and its place, all added up. Two such sums, of different numbers, are the two halves.
+    A hash by table (Zobrist), whose random numbers are computed instead of stored: for each word of a state a number
+    that depends on the word and its place, all added up. The second half weighs them by random numbers of the places.
     """
     rows = np.ascontiguousarray(states).reshape(len(states), math.prod(states.shape[1:])).view(np.uint8)
-    keys = _keys(f"{states.dtype.str}{states.shape[1:]}", rows.shape[1])
-    words = np.zeros((len(states), 1, keys.shape[1]), dtype="<u8")
-    words.view(np.uint8)[:, 0, : rows.shape[1]] = rows
-    digests: NDArray[np.uint64] = _mix(words ^ keys).sum(axis=2)
+    keys, weights = _keys(f"{states.dtype.str}{states.shape[1:]}", rows.shape[1])
+    digests = np.empty((len(states), 2), dtype=np.uint64)
+    block = max(1, 2**15 // (len(keys) + 1))  # so that what is computed on the way stays in the processor's cache
+    for start in range(0, len(states), block):
+        some = slice(start, start + block)
+        words = np.zeros((len(rows[some]), len(keys)), dtype="<u8")
+        words.view(np.uint8)[:, : rows.shape[1]] = rows[some]
+        words ^= keys
+        numbers = _mix(words)
+        numbers.sum(axis=1, out=digests[some, 0])
+        numbers *= weights
+        numbers.sum(axis=1, out=digests[some, 1])
     return digests
 
 
 @lru_cache(maxsize=16)
 def _keys(header: str, size: int) -> NDArray[np.uint64]:
-    """A key for each of the two sums and each word of ``size`` bytes, another where dtype or shape is another."""
+    """A key and an odd weight ``(2, words)`` for each word of ``size`` bytes; others for another dtype or shape."""
     seed = np.frombuffer(blake2b(header.encode(), digest_size=16).digest(), dtype="<u8")
     places = np.arange(1, 2 * -(-size // 8) + 1, dtype=np.uint64).reshape(2, -1)
-    return _mix(places * np.uint64(0x9E3779B97F4A7C15) + seed[:, None])
+    keys = _mix(places * np.uint64(0x9E3779B97F4A7C15) + seed[:, None])
+    keys[1] |= np.uint64(1)
+    return keys
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

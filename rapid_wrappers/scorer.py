@@ -86,17 +86,23 @@ class EpisodeScorer:
             array = array.reshape(shape)
         return array
 
-    def score(self, extrinsic: float, states: NDArray) -> tuple[EpisodeScores, NDArray[np.int64] | None]:
-        """Scores of an episode that returned ``extrinsic``, and the ids of its states where they are counted."""
+    def identify(self, states: NDArray) -> NDArray[np.int64] | None:
+        """Ids of the states of one or more episodes, or None where states are not counted."""
+        return self.counter.identify(states) if self.count else None
+
+    def score(self, extrinsic: float, states: NDArray, ids: NDArray[np.int64] | None) -> EpisodeScores:
+        """Scores of an episode that returned ``extrinsic``; its states, with their ``ids``, are visited by that."""
         assert self.local is not None and self._scale is not None
-        ids = self.counter.visit(states) if self.count else None
         if self.local == "distinct" and ids is not None:
-            local = len(np.unique(ids)) / len(ids)  # Eq. 1: the counter tells states apart as `distinct_score` does
+            local = len(set(ids.tolist())) / len(ids)  # Eq. 1: the counter tells states apart as `distinct_score` does
         else:
             local = LOCAL_SCORES[self.local](states)
         if self.local == "std":
             local /= self._scale
-        return EpisodeScores(extrinsic, local, 0.0 if ids is None else self.counter.bonus(ids)), ids
+        if ids is None:
+            return EpisodeScores(extrinsic, local, 0.0)
+        self.counter.count(ids)
+        return EpisodeScores(extrinsic, local, self.counter.bonus(ids))
 
 
 def check_free(info: Any) -> None:

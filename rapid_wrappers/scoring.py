@@ -176,14 +176,15 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         observations = np.array(self._observations) if self._record else None
         states = np.array(self._states) if self._states else observations
         assert states is not None
-        scores, ids = self._scorer.score(self._return, states)
+        ids = self._scorer.identify(states)
+        scores = self._scorer.score(self._return, states, ids)
         entries: dict[str, Any] = {"episode_scores": _named(scores)}
         if observations is not None:
             entries["episode_record"] = Episode(observations, actions, scores, ids)
         return entries
 
 
-class VectorEpisodeScoringWrapper(VectorWrapper[NDArray, ArrayLike, NDArray, ArrayLike, NDArray]):
+class VectorEpisodeScoringWrapper(VectorWrapper):  # not generic in Gymnasium 1.1
     """Score every episode of a vector environment, and report it in ``infos`` on the episode's last step.
 
     For any ``gymnasium.vector.VectorEnv``: sync, async or native, in every autoreset mode. Episode for episode it gives
@@ -347,18 +348,19 @@ class VectorEpisodeScoringWrapper(VectorWrapper[NDArray, ArrayLike, NDArray, Arr
             check_free(info)
         scores = np.zeros((3, *self._batch))
         records = np.full(self._batch, None, object)
-        for i in np.flatnonzero(ended):
-            actions, observations, states = (
-                self._kept[name][i, : self._lengths[i]].copy() if name in self._kept else None
-                for name in ("actions", "observations", "states")
-            )
-            states = observations if states is None else states
-            assert actions is not None and states is not None
-            episode_scores, ids = self._scorer.score(float(self._returns[i]), states)
+        kept = {
+            name: [values[i, : self._lengths[i]].copy() for i in np.flatnonzero(ended)]
+            for name, values in self._kept.items()
+        }
+        states = kept["observations" if self._state is None else "states"]
+        all_ids = self._scorer.identify(np.concatenate(states))
+        ends = np.cumsum(self._lengths[ended])
+        for k, i in enumerate(np.flatnonzero(ended)):
+            ids = None if all_ids is None else all_ids[ends[k] - self._lengths[i] : ends[k]].copy()
+            episode_scores = self._scorer.score(float(self._returns[i]), states[k], ids)
             scores[:, i] = episode_scores
             if self._record:
-                assert observations is not None
-                records[i] = Episode(observations, actions, episode_scores, ids)
+                records[i] = Episode(kept["observations"][k], kept["actions"][k], episode_scores, ids)
         named = _named(scores)
         entries: dict[str, Any] = {"episode_scores": named | {f"_{name}": ended.copy() for name in named}}
         if self._record:

@@ -183,7 +183,7 @@ def assert_same_state(native, state):
 def test_bad_masks_are_refused_as_gymnasium_refuses_them(mask, error):
     for envs in make("rapid/KeyCorridorS3R1-v0", 2, AutoresetMode.DISABLED):
         envs.reset(seed=1)
-        with pytest.raises(error):
+        with pytest.raises((error, AssertionError)):  # the latter from Gymnasium 1.1
             envs.reset(options={"reset_mask": mask})
 
 

@@ -79,7 +79,7 @@ def assert_same_episodes(ours, theirs):
 
 @each_mode
 @pytest.mark.parametrize(
-    "env_id", ["rapid/MultiRoom-N2-S4-v0", "rapid/KeyCorridorS3R1-v0", "CartPole-v1", "Pendulum-v1", "Taxi-v4"]
+    "env_id", ["rapid/MultiRoom-N2-S4-v0", "rapid/KeyCorridorS3R1-v0", "CartPole-v1", "Pendulum-v1", "FrozenLake-v1"]
 )
 def test_episode_for_episode_it_is_the_single_wrapper(env_id, mode):
     make_env = functools.partial(gym.make, env_id)
@@ -357,7 +357,7 @@ def test_a_step_before_a_reset_of_all_is_refused():
 def test_a_mask_that_the_environment_refuses_asks_for_another_reset(options):
     envs = VectorEpisodeScoringWrapper(scripted([2], [2], mode=DISABLED))
     envs.reset()
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError, AssertionError)):  # the last from Gymnasium 1.1
         envs.reset(options=options)
     with pytest.raises(ResetNeeded):
         envs.step([0, 0])
