@@ -6,7 +6,7 @@ import numpy as np
 
 from rapid_wrappers.envs.minigrid import multi_room
 from rapid_wrappers.envs.native.constants import CLOSED, COLORS, DOOR, DOWN, GOAL, GREEN, LEFT, RIGHT, UNSEEN, UP
-from rapid_wrappers.envs.native.jit import njit
+from rapid_wrappers.envs.native.jit import inlined, njit
 from rapid_wrappers.envs.native.rng import rand_int
 from rapid_wrappers.envs.native.world import Task, clear, find_empty, place_agent, set_cell, wall_rect
 
@@ -24,7 +24,7 @@ def multi_room_task(num_rooms: int, max_room_size: int) -> Task:
     return Task(_generate, (num_rooms, max_room_size), SIZE, SIZE, 20 * num_rooms, UNSEEN, reference)
 
 
-@njit
+@inlined
 def _place_room(rng, rooms, index, max_room_size, entry_wall, entry_x, entry_y):
     """Draw the room behind an entry door; False where it leaves the grid or meets a room but the last."""
     width = rand_int(rng, MIN_ROOM_SIZE, max_room_size + 1)

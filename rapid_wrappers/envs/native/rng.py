@@ -8,7 +8,7 @@ O'Neill (2014), *PCG*, and Lemire (2019), *Fast Random Integer Generation in an 
 import numpy as np
 from numpy.typing import NDArray
 
-from rapid_wrappers.envs.native.jit import njit
+from rapid_wrappers.envs.native.jit import inlined
 
 __all__ = ["RNG_SIZE", "from_generator", "rand_int", "to_generator"]
 
@@ -23,7 +23,7 @@ _32, _58, _63 = np.uint64(32), np.uint64(58), np.uint64(63)
 _0, _1, _64 = np.uint64(0), np.uint64(1), np.uint64(64)
 
 
-@njit
+@inlined
 def _multiply_high(a, b):
     """Upper 64 bits of the product of two 64-bit numbers."""
     a_high, a_low, b_high, b_low = a >> _32, a & _LOW_32, b >> _32, b & _LOW_32
@@ -32,7 +32,7 @@ def _multiply_high(a, b):
     return a_high * b_high + (middle >> _32) + (carry >> _32)
 
 
-@njit
+@inlined
 def _next_uint64(rng):
     """Advance the 128-bit linear congruence, and give its state folded by xor and rotated (XSL-RR)."""
     high, low = rng[_STATE_HIGH], rng[_STATE_LOW]
@@ -44,7 +44,7 @@ def _next_uint64(rng):
     return (folded >> rotation) | (folded << ((_64 - rotation) & _63))
 
 
-@njit
+@inlined
 def _next_uint32(rng):
     """The lower half of a 64-bit draw, then its upper half."""
     if rng[_HAS_UINT32]:
@@ -55,7 +55,7 @@ def _next_uint32(rng):
     return draw & _LOW_32
 
 
-@njit
+@inlined
 def rand_int(rng, low, high):
     """``Generator.integers(low, high)`` for ranges below 2**32: nothing is drawn where only ``low`` is possible."""
     span = np.uint64(high - low)
