@@ -119,7 +119,7 @@ def draw(rows):
         right.plot(*zip(*points, strict=True), style, color="black", label=kind)
     left.set(xscale="log", yscale="log", xlabel="environments", ylabel="steps a second, one core", ylim=(1e2, 2e7))
     left.set_xticks(NUM_ENVS, NUM_ENVS)
-    right.set(xlabel="rooms of size 4 (native: 64 environments)")
+    right.set(xlabel="rooms of size 4 (native: 64 environments)", xticks=ROOMS[::2])
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=6.5, ncols=2 if axes is left else 1)
