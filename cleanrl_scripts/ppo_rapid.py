@@ -227,11 +227,11 @@ def make_env(env_id, idx, capture_video, run_name):
     return thunk
 
 
-def make_envs(args, engine, run_name):
+def make_envs(args, run_name):
     """Under SAME_STEP every row of a rollout is a step that was really taken."""
-    if engine == "native":
+    if args.engine == "native":
         return gym.make_vec(args.env_id, args.num_envs, "vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP)
-    vector_env = gym.vector.SyncVectorEnv if engine == "sync" else gym.vector.AsyncVectorEnv
+    vector_env = gym.vector.SyncVectorEnv if args.engine == "sync" else gym.vector.AsyncVectorEnv
     thunks = [make_env(args.env_id, i, args.capture_video, run_name) for i in range(args.num_envs)]
     return vector_env(thunks, autoreset_mode=AutoresetMode.SAME_STEP)
 
@@ -322,6 +322,7 @@ def bc_gap(frames, until):
 if __name__ == "__main__":
     try:
         args = parse_args()
+        args.engine, remark = choose_engine(args)
     except ValueError as error:
         sys.exit(f"error: {error}")
     batch_size = args.num_envs * args.num_steps
@@ -359,27 +360,26 @@ if __name__ == "__main__":
     try:
         single_env = make_env(args.env_id, 0, False, run_name)()
         # MiniGrid's view is a small image whose three channels are codes; its RGB wrappers make real images of it
-        shape = single_env.observation_space.shape
-        is_view = is_minigrid(single_env) and shape is not None and len(shape) == 3 and max(shape) < 32
+        size = single_env.observation_space.shape or ()
+        is_view = is_minigrid(single_env) and len(size) == 3 and max(size) < 32
         if not isinstance(single_env.action_space, gym.spaces.Discrete):
             raise TypeError(f"expected a Discrete action space, got {single_env.action_space}")
         single_env.close()
-        engine, remark = choose_engine(args)
-        print(f"{run_name}: {args.num_envs} environments, {engine} engine{remark}", flush=True)
-        envs = VectorEpisodeScoringWrapper(
-            make_envs(args, engine, run_name),
-            count=None if args.w2 and args.rapid else False,
-        )
+        print(f"{run_name}: {args.num_envs} environments, {args.engine} engine{remark}", flush=True)
+        envs = make_envs(args, run_name)
+        # RAPID
+        envs = VectorEpisodeScoringWrapper(envs, count=None if args.w2 and args.rapid else False)
+        # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         os.rmdir(f"runs/{run_name}")
         sys.exit(f"error: {args.env_id}: {error}")
-    counter = envs.counter
     first_action = int(envs.single_action_space.start)
 
     agent = Agent(envs, args.one_hot and is_view).to(device)
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
 
     # RAPID
+    counter = envs.counter
     w0 = 0.0 if args.pure_exploration else args.w0
     buffer = RankingBuffer(
         args.buffer_size,

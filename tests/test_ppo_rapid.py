@@ -163,6 +163,52 @@ def test_the_same_seed_gives_the_same_run_metric_for_metric_and_another_seed_ano
     assert not torch.equal(obs[0, 0], obs[0, 1])  # environments of one run differ
 
 
+def test_every_engine_gives_the_same_run_metric_for_metric(train):
+    argv = ("--env-id", "rapid/MultiRoom-N2-S4-v0", *SMALL, "--total-timesteps", 640)
+    native, sync, in_workers = (train(*argv, "--engine", engine) for engine in ("native", "sync", "async"))
+    assert native["args"].engine == "native"
+    assert sync["tags"]["rapid/bc_loss"]
+    for run in (sync, in_workers):
+        for tag, points in native["tags"].items():
+            if tag != "charts/SPS":
+                np.testing.assert_array_equal(points, run["tags"][tag], tag)
+
+
+@pytest.mark.parametrize(
+    ("argv", "numba", "engine"),
+    [
+        ((), True, "native"),
+        (("--engine", "sync"), True, "sync"),
+        (("--env-id", "rapid/KeyCorridorS3R1-v0"), True, "native"),
+        (("--env-id", "MiniGrid-KeyCorridorS3R1-v0"), True, "sync"),
+        (("--env-id", "CartPole-v1"), True, "sync"),
+        (("--capture-video",), True, "sync"),
+        ((), False, "sync"),
+    ],
+)
+def test_the_native_engine_is_the_default_where_there_is_one(monkeypatch, argv, numba, engine):
+    monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", *argv])
+    if not numba:
+        monkeypatch.setattr(ppo_rapid, "find_spec", lambda name: None)
+    chosen, remark = ppo_rapid.choose_engine(ppo_rapid.parse_args())
+    assert chosen == engine
+    assert ("rapid-wrappers[native]" in remark) is not numba
+
+
+def test_the_first_line_names_the_engine(train, capsys):
+    train(*SMALL, "--total-timesteps", 128)
+    assert "2 environments, native engine" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*share an object")
+@pytest.mark.parametrize("engine", ["sync", "async"])
+def test_a_final_observation_survives_the_reset_that_overwrites_it(train, scripted, engine):
+    scripted(lengths=[3], ends=(False, True), reuse=True)
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--learning-rate", 1e-30, "--engine", engine)
+    final_value = run["agent"].get_value(torch.tensor([[0, 3]]))
+    torch.testing.assert_close(run["final_values"][2], final_value.expand(2))
+
+
 def test_plain_ppo_neither_keeps_nor_imitates(train):
     run = train("--no-rapid", "--total-timesteps", 512, *SMALL)
     assert run["run_name"].split("__")[1] == "ppo"
@@ -321,6 +367,8 @@ def test_one_hot_equals_torchs_own_on_real_views():
         (["--env-id", "rapid/MultiRoom-N7S4-v0"], "MultiRoom-N7-S4"),
         (["--env-id", "Blackjack-v1"], "array observations"),
         (["--w0", "nan"], "w0"),
+        (["--env-id", "CartPole-v1", "--engine", "native"], "native has only"),
+        (["--engine", "native", "--capture-video"], "capture_video"),
     ],
 )
 def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, message):
