@@ -379,7 +379,7 @@ def minigrid_is_quick(env_id):
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", sorted(id for id in gym.registry if id.startswith(("rapid/Multi", "rapid/Key"))))
 def test_sweep_over_every_id(env_id):
-    """Half an hour (-rP shows what was compared): what the tests above do, for each id that MiniGrid itself can generate in reasonable time."""
+    """Half an hour; for each id that MiniGrid itself can generate in reasonable time. -rP shows what was compared."""
     if not minigrid_is_quick(env_id):
         pytest.skip("MiniGrid takes longer than two seconds a level")
     native, sync = make(env_id, 1)

@@ -29,9 +29,10 @@ def njit(function: Callable[..., Any], inline: bool = False) -> Callable[..., An
     try:
         compiled.enable_caching()
         cache_file = compiled._cache._cache_file
-        assert hasattr(cache_file, "_source_stamp")
+        if not hasattr(cache_file, "_source_stamp"):
+            raise AttributeError("another form of cache")
         cache_file._source_stamp = _STAMP
-    except (RuntimeError, AttributeError, AssertionError):
+    except (RuntimeError, AttributeError):
         return numba.njit(function, forceinline=inline)
     return compiled  # type: ignore[no-any-return]
 
