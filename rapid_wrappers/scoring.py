@@ -24,7 +24,28 @@ _DISCARDED = (
 )
 
 
-class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConstructorArgs):
+class _Scored:
+    """What both wrappers show of how they score."""
+
+    _scorer: EpisodeScorer
+
+    @property
+    def local(self) -> str | None:
+        """Which local score is taken; None until a ``state`` function has shown what it gives."""
+        return self._scorer.local
+
+    @property
+    def count(self) -> bool | None:
+        """Whether states are counted; None until a ``state`` function has shown what it gives."""
+        return self._scorer.count
+
+    @property
+    def counter(self) -> StateCounter:
+        """The visit counts."""
+        return self._scorer.counter
+
+
+class EpisodeScoringWrapper(_Scored, gym.Wrapper[NDArray, Any, NDArray, Any], RecordConstructorArgs):
     """Score every episode, and report it in ``info`` on the episode's last step.
 
     On that step (terminated or truncated), and only then, ``info`` holds
@@ -98,21 +119,6 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         self._active = False  # whether an episode is in flight
         self._warned = False
 
-    @property
-    def local(self) -> str | None:
-        """Which local score is taken; None until a ``state`` function has shown what it gives."""
-        return self._scorer.local
-
-    @property
-    def count(self) -> bool | None:
-        """Whether states are counted; None until a ``state`` function has shown what it gives."""
-        return self._scorer.count
-
-    @property
-    def counter(self) -> StateCounter:
-        """The visit counts."""
-        return self._scorer.counter
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray, dict[str, Any]]:
@@ -184,7 +190,7 @@ class EpisodeScoringWrapper(gym.Wrapper[NDArray, Any, NDArray, Any], RecordConst
         return entries
 
 
-class VectorEpisodeScoringWrapper(VectorWrapper):  # not generic in Gymnasium 1.1
+class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gymnasium 1.1
     """Score every episode of a vector environment, and report it in ``infos`` on the episode's last step.
 
     For any ``gymnasium.vector.VectorEnv``: sync, async or native, in every autoreset mode. Episode for episode it gives
@@ -252,21 +258,6 @@ class VectorEpisodeScoringWrapper(VectorWrapper):  # not generic in Gymnasium 1.
         self._lengths = np.zeros(envs.num_envs, int)
         self._returns = np.zeros(envs.num_envs)
         self._kept: dict[str, NDArray] = {}  # of the episodes in flight, each (num_envs, steps, ...)
-
-    @property
-    def local(self) -> str | None:
-        """Which local score is taken; None until a ``state`` function has shown what it gives."""
-        return self._scorer.local
-
-    @property
-    def count(self) -> bool | None:
-        """Whether states are counted; None until a ``state`` function has shown what it gives."""
-        return self._scorer.count
-
-    @property
-    def counter(self) -> StateCounter:
-        """The visit counts."""
-        return self._scorer.counter
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
