@@ -65,7 +65,7 @@ class Args:
     """what steps the environments: our compiled engine, or Gymnasium's in this process or in one process each; by
     default native for rapid/MultiRoom and rapid/KeyCorridor where Numba is installed, else sync"""
     total_timesteps: int = 1_000_000
-    """frames to train"""
+    """frames to train, in whole rollouts of num_envs * num_steps"""
     one_hot: bool = True
     """one-hot code MiniGrid's view (type, colour, state of each cell) instead of feeding the raw numbers"""
     learning_rate: float | None = None
@@ -200,6 +200,8 @@ def choose_engine(args):
         raise ValueError("expected `engine` to be sync or async: native has only rapid/MultiRoom and rapid/KeyCorridor")
     if args.engine == "native" and args.capture_video:
         raise ValueError("expected `engine` to be sync or async with `capture_video`")
+    if args.engine == "native" and find_spec("numba") is None:
+        raise ValueError("the native engine needs Numba: pip install 'rapid-wrappers[native]'")
     if args.engine or not has_native or args.capture_video:
         return args.engine or "sync", ""
     if find_spec("numba") is None:

@@ -213,7 +213,8 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         count: As there.
         counter: As there.
         state: ``(observations, infos) -> (num_envs, *state_shape)`` to score something else than the observations.
-            Called for the observations of each reset and step.
+            Called with what each reset and step returned: what only an environment knows must be in its info, that of
+            ``reset`` too. Rows of environments that a partial reset leaves alone are not looked at.
         record: As there.
 
     Raises:
@@ -269,7 +270,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         restarted = np.ones(self._batch, bool) if mask is None else np.array(mask)
         self._warn_of_fragments(self._lengths[restarted & self._active], seed)
         self._begin(restarted)
-        self._receive(observations, infos)
+        self._receive(observations, infos, restarted)
         self._started = ready or bool(restarted.all())
         return observations, infos
 
@@ -291,7 +292,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         self._returns[acted] += np.asarray(rewards)[acted]
         if not np.isfinite(self._returns).all():
             raise ValueError(f"expected rewards with finite sums, got {self._returns} with the rewards {rewards}")
-        self._keep("actions", taken)
+        self._keep("actions", taken, acted)
         self._lengths[acted] += 1
         done = np.logical_or(terminations, truncations)
         ended = acted & done
@@ -302,7 +303,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
             self._begin(done)
         elif self._mode is AutoresetMode.NEXT_STEP and not acted.all():
             self._begin(~acted)
-        self._receive(observations, infos)
+        self._receive(observations, infos, self._active)
         self._started = True
         return observations, rewards, terminations, truncations, infos
 
@@ -311,19 +312,19 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         self._lengths[mask] = 0
         self._returns[mask] = 0.0
 
-    def _receive(self, observations: NDArray, infos: dict[str, Any]) -> None:
-        """Keep the observations to act on, and their states."""
+    def _receive(self, observations: NDArray, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
+        """Keep the observations to act on, and their states, of those in ``mask``; of others they may be void."""
         if self._record or self._state is None:
-            self._keep("observations", self._scorer.copy("observation", observations, self._batch))
+            self._keep("observations", self._scorer.copy("observation", observations, self._batch), mask)
         if self._state is not None:
             states = np.asarray(self._state(observations, infos))
             if states.shape[:1] != self._batch:
                 raise ValueError(f"expected `state` to give an array of {self._batch} states, got {states.shape}")
             self._scorer.follow(states.dtype, states.shape[1:])
-            self._keep("states", states)
+            self._keep("states", states, mask)
 
-    def _keep(self, name: str, values: NDArray) -> None:
-        """Write ``values (num_envs, ...)`` at the step each environment is at."""
+    def _keep(self, name: str, values: NDArray, mask: NDArray[np.bool_]) -> None:
+        """Write those in ``mask`` of ``values (num_envs, ...)`` at the step their environments are at."""
         kept = self._kept.get(name)
         if kept is None:
             kept = self._kept[name] = np.empty((*self._batch, 64, *values.shape[1:]), values.dtype)
@@ -331,7 +332,10 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
             grown = np.empty((*self._batch, 2 * kept.shape[1], *values.shape[1:]), kept.dtype)
             grown[:, : kept.shape[1]] = kept
             kept = self._kept[name] = grown
-        kept[self._rows, self._lengths] = values
+        if mask.all():
+            kept[self._rows, self._lengths] = values
+        else:
+            kept[self._rows[mask], self._lengths[mask]] = values[mask]
 
     def _finish(self, ended: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
         """The entries of ``infos`` for the episodes that just ended."""

@@ -155,7 +155,15 @@ def test_without_a_seed_every_environment_draws_its_own():
 
 @pytest.mark.parametrize(
     ("seed", "error"),
-    [([1, 2], ValueError), (-1, gym.error.Error), ("a", ValueError), ([1, 2, -3], gym.error.Error)],
+    [
+        ([1, 2], ValueError),
+        (-1, gym.error.Error),
+        ("abc", TypeError),
+        (1.5, TypeError),
+        ([1, 2, 0.5], TypeError),
+        ({0: 1}, TypeError),
+        ([1, 2, -3], gym.error.Error),
+    ],
 )
 def test_bad_seeds_are_refused_and_nothing_changes(seed, error):
     native, _ = make("rapid/KeyCorridorS3R1-v0", 3)
@@ -213,9 +221,8 @@ def test_a_step_needs_a_reset_before_it():
     native, _ = make("rapid/KeyCorridorS3R1-v0", 2, AutoresetMode.DISABLED, max_steps=1)
     with pytest.raises(ResetNeeded):
         native.step([0, 0])
-    native.reset(options={"reset_mask": np.array([True, False])})
     with pytest.raises(ResetNeeded):
-        native.step([0, 0])
+        native.reset(options={"reset_mask": np.array([True, False])})
     native.reset()
     native.step([0, 0])
     with pytest.raises(ResetNeeded, match="have ended"):
@@ -245,11 +252,12 @@ def test_a_saved_state_goes_on_exactly_in_another_process_of_the_same_task(tmp_p
         native, _ = make("rapid/KeyCorridorS3R2-v0", 4, mode, max_steps=50)
         native.reset(seed=3)
         for _ in range(49 + (mode == AutoresetMode.NEXT_STEP)):
-            native.step(rng.integers(7, size=4))
+            last = native.step(rng.integers(7, size=4))[0]
         np.savez(tmp_path / "state.npz", **native.state_dict())
         again, _ = make("rapid/KeyCorridorS3R2-v0", 4, mode, max_steps=50)
         with np.load(tmp_path / "state.npz", allow_pickle=False) as state:
-            again.load_state_dict(dict(state))
+            seen = again.load_state_dict(dict(state))
+        np.testing.assert_array_equal(seen, last)
         for _ in range(120):
             actions = rng.integers(7, size=4)
             for x, y in zip(native.step(actions)[:4], again.step(actions)[:4], strict=True):
@@ -261,7 +269,8 @@ def test_a_saved_state_goes_on_exactly_in_another_process_of_the_same_task(tmp_p
     ("name", "value"),
     [
         ("grid", 11), ("agent_pos", 25), ("agent_pos", -1), ("agent_dir", 4), ("step_count", -1), ("carrying", 9),
-        ("grid", None), ("extra", 0), ("rng", np.zeros((2, 5), np.uint64)), ("ended", np.zeros(2)),
+        ("grid", None), ("extra", 0), ("grid", 3), ("agent_pos", 7), ("step_count", 271), ("carrying", 4), ("rng", 0),
+        ("rng", 2**64 - 1), ("rng", np.zeros((2, 5), np.uint64)), ("ended", np.zeros(2)),
     ],
 )  # fmt: skip
 def test_a_state_that_minigrid_could_not_have_is_refused_and_nothing_changes(name, value):
@@ -272,7 +281,7 @@ def test_a_state_that_minigrid_could_not_have_is_refused_and_nothing_changes(nam
     if value is None:
         del state[name]
     elif isinstance(value, int) and name in state:
-        state[name][0] = value
+        state[name][0] = np.array(value).astype(state[name].dtype)
     else:
         state[name] = value
     with pytest.raises(ValueError, match="expected"):
@@ -298,11 +307,88 @@ def test_pictures_are_minigrids(env_id, arguments):
 def test_arguments_that_only_minigrid_takes_are_refused_with_the_way_to_it():
     with pytest.raises(TypeError, match="vectorization_mode='sync'"):
         gym.make_vec("rapid/MultiRoom-N2-S4-v0", 2, agent_view_size=5)
-    for arguments in ({"render_mode": "human"}, {"max_steps": 0}, {"autoreset_mode": "never"}):
+    for name, number in (("max_steps", 2.5), ("max_steps", "5"), ("num_envs", 2.0), ("max_steps", float("nan"))):
+        with pytest.raises(TypeError, match=name):
+            gym.make_vec("rapid/MultiRoom-N2-S4-v0", **{"num_envs": 2, name: number})
+    for arguments in ({"render_mode": "human"}, {"max_steps": 0}, {"max_steps": 2**63}, {"autoreset_mode": "never"}):
         with pytest.raises(ValueError, match=r"expected|valid"):
             gym.make_vec("rapid/MultiRoom-N2-S4-v0", 2, **arguments)
     with pytest.raises(ValueError, match="num_envs"):
         gym.make_vec("rapid/MultiRoom-N2-S4-v0", 0)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments"),
+    [
+        ("rapid/MultiRoom-N2-S4-v0", {"num_rooms": 0}),
+        ("rapid/MultiRoom-N2-S4-v0", {"max_room_size": 3}),
+        ("rapid/KeyCorridorS3R1-v0", {"room_size": 2}),
+        ("rapid/KeyCorridorS3R1-v0", {"room_size": 10}),
+        ("rapid/KeyCorridorS3R1-v0", {"num_rows": 0}),
+        ("rapid/KeyCorridorS3R1-v0", {"num_rows": 13}),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_compiled(env_id, arguments):
+    with pytest.raises(ValueError, match="expected `"):
+        gym.make_vec(env_id, 2, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "size"), [("KeyCorridorS3R1", {"room_size": 9}), ("MultiRoom-N2-S4", {"num_rooms": 1})]
+)
+def test_sizes_of_ones_own_are_minigrids_too(env_id, size):
+    compare(f"rapid/{env_id}-v0", seed=0, steps=100, epsilon=0.2, num_envs=2, **size)
+
+
+def test_the_state_of_another_task_is_refused():
+    native, _ = make("rapid/KeyCorridorS3R1-v0", 2)
+    other, _ = make("rapid/MultiRoom-N2-S4-v0", 2)
+    other.reset(seed=0)
+    for state in (other.state_dict(), None, {1: 2, "a": 3}):
+        with pytest.raises(ValueError, match="expected"):
+            native.load_state_dict(state)
+
+
+def test_an_end_that_waits_for_its_reset_is_not_gone_on_with_in_another_mode():
+    native, _ = make("rapid/MultiRoom-N2-S4-v0", 2, AutoresetMode.NEXT_STEP, max_steps=1)
+    native.reset(seed=0)
+    native.step([0, 0])
+    other, _ = make("rapid/MultiRoom-N2-S4-v0", 2, AutoresetMode.SAME_STEP, max_steps=1)
+    other.load_state_dict(native.state_dict())
+    with pytest.raises(ResetNeeded, match="have ended"):
+        other.step([0, 0])
+    assert other.np_random_seed == (-1, -1)
+
+
+@pytest.mark.parametrize("mode", MODES[:2], ids=lambda mode: mode.name)
+def test_a_search_that_is_interrupted_leaves_no_episode_going_on_after_its_end(mode, monkeypatch):
+    native, _ = make("rapid/MultiRoom-N2-S4-v0", 2, mode, max_steps=2)
+    native.reset(seed=0)
+    native.step([0, 0])
+    generate, interrupted = native._generate, []
+
+    def interrupt(i):
+        if not interrupted:
+            interrupted.append(i)
+            raise KeyboardInterrupt
+        generate(i)
+
+    monkeypatch.setattr(native, "_generate", interrupt)
+    if mode == AutoresetMode.NEXT_STEP:
+        native.step([0, 0])
+    with pytest.raises(KeyboardInterrupt):
+        native.step([0, 0])
+    if mode == AutoresetMode.NEXT_STEP:
+        native.step([0, 0])
+        assert native.state_dict()["step_count"].tolist() == [0, 0]
+    else:
+        with pytest.raises(ResetNeeded):
+            native.step([0, 0])
+    interrupted.clear()
+    with pytest.raises(KeyboardInterrupt):
+        native.reset()
+    with pytest.raises(ResetNeeded):
+        native.step([0, 0])
 
 
 def test_spaces_and_metadata_are_those_of_minigrid_in_a_sync_vector_env():
@@ -325,28 +411,69 @@ def test_ctrl_c_is_heard_while_a_level_is_searched_for():
     assert done.stdout == "stopped\n"
 
 
-def test_machine_code_is_kept_until_any_file_of_the_engine_changes(tmp_path):
-    """Numba itself would keep `step_all` when only `view.py`, whose code it holds, has changed."""
-    shutil.copytree(Path(rapid_wrappers.__file__).parent, tmp_path / "rapid_wrappers",
-                    ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+@pytest.fixture
+def probe(tmp_path):
+    """Run, in a process of its own and a copy of the package, a compiled function that calls one of another file."""
+    native = tmp_path / "rapid_wrappers" / "envs" / "native"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(rapid_wrappers.__file__).parent, tmp_path / "rapid_wrappers", ignore=ignore)
+    head = "from rapid_wrappers.envs.native.jit import njit\n"
+    (native / "inner.py").write_text(head + "@njit\ndef inner(x): return x + 1\n")
+    import_inner = "from rapid_wrappers.envs.native.inner import inner\n"
+    (native / "outer.py").write_text(head + import_inner + "@njit\ndef outer(x): return 2 * inner(x)\n")
     code = (
-        "import rapid_wrappers.envs, gymnasium as gym; envs = gym.make_vec('rapid/KeyCorridorS3R1-v0', 1)\n"
-        "from rapid_wrappers.envs.native.dynamics import step_all\n"
-        "print(sum(step_all.stats.cache_misses.values()), envs.reset(seed=0)[0].max(), rapid_wrappers.__file__)"
+        "from rapid_wrappers.envs.native import outer\n"
+        "print(outer.outer(1), sum(outer.outer.stats.cache_misses.values()), outer.__file__)"
     )
 
-    def run():
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True,
-                              text=True, check=True)  # fmt: skip
-        return done.stdout.split()[:2], done.stdout
+    def run(before="", **environment):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), **environment}
+        done = subprocess.run([sys.executable, "-c", before + code], cwd=tmp_path, env=environment, text=True,
+                              capture_output=True, check=True)  # fmt: skip
+        result, misses, file = done.stdout.split()
+        assert file.startswith(str(tmp_path))
+        return int(result), int(misses)
 
-    view = tmp_path / "rapid_wrappers" / "envs" / "native" / "view.py"
-    (first, out), (second, _) = run(), run()
-    assert str(tmp_path) in out
-    assert (first, second) == (["1", "5"], ["0", "5"])
-    view.write_text(view.read_text().replace("image[HALF, VIEW_SIZE - 1] = world.carrying", "image[:] = 77"))
-    assert run()[0] == ["1", "77"]
+    return run, native
+
+
+def test_machine_code_is_kept_until_any_file_of_the_engine_changes(probe):
+    """Numba itself would keep `outer` when only `inner`, whose code it holds, has changed."""
+    run, native = probe
+    assert run() == (4, 1)
+    assert run() == (4, 0)
+    inner = native / "inner.py"
+    inner.write_text(inner.read_text().replace("x + 1", "x + 2"))
+    assert run() == (6, 1)
+    assert run() == (6, 0)
+
+
+@pytest.mark.parametrize("damage", [b"", b"nothing that could be loaded" * 100])
+def test_damaged_machine_code_is_compiled_anew(probe, damage, tmp_path):
+    run, _ = probe
+    cache = tmp_path / "cache"
+    run(NUMBA_CACHE_DIR=str(cache))
+    kept = [*cache.rglob("*.nbi"), *cache.rglob("*.nbc")]
+    assert kept
+    for file in kept:
+        file.write_bytes(damage)
+    assert run(NUMBA_CACHE_DIR=str(cache))[0] == 4
+    assert run(NUMBA_CACHE_DIR=str(cache)) == (4, 0)
+
+
+def test_where_nothing_can_be_kept_the_engine_runs_all_the_same(probe, tmp_path):
+    run, _ = probe
+    (tmp_path / "file").touch()
+    assert run(NUMBA_CACHE_DIR=str(tmp_path / "file" / "cache"))[0] == 4
+    full_disk = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
+    assert run(full_disk, NUMBA_CACHE_DIR=str(tmp_path / "cache"))[0] == 4
+
+
+def test_without_numbas_compiler_the_engine_says_so():
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", "import rapid_wrappers.envs.native"], env=environment, text=True,
+                          capture_output=True, check=False)  # fmt: skip
+    assert "unset NUMBA_DISABLE_JIT" in done.stderr
 
 
 def test_without_numba_make_vec_gives_minigrid_itself(tmp_path):

@@ -283,6 +283,32 @@ def test_the_score_can_be_that_of_another_state_while_the_record_keeps_the_obser
     assert [episode.observations.shape for *_, episode in found] == [(4, 2), (5, 2)]
 
 
+def test_a_partial_reset_leaves_the_states_of_the_others_alone():
+    class Tells(ScriptedEnv):
+        """Has its state in its info alone."""
+
+        def reset(self, **kwargs):
+            return super().reset(**kwargs)[0], {"t": 10 + self.t}
+
+        def step(self, action):
+            return *super().step(action)[:4], {"t": 10 + self.t}
+
+    makers = [functools.partial(Tells, [length]) for length in (2, 5)]
+    envs = SyncVectorEnv(makers, autoreset_mode=DISABLED)
+    seen = []
+
+    def state(observations, infos):
+        seen.append(infos["t"].tolist())
+        return infos["t"]
+
+    wrapped = VectorEpisodeScoringWrapper(envs, state=state)
+    found = run(wrapped, 5)
+    assert [0, 13] not in seen
+    assert any(0 in row for row in seen)  # Gymnasium fills in zeros for those it does not reset
+    assert [episode.scores.local for _, i, episode in found if i == 1] == [1.0]
+    assert len(wrapped.counter) == 5  # 10 to 14, and no 0
+
+
 def test_a_state_function_must_give_one_state_for_each_environment():
     envs = VectorEpisodeScoringWrapper(scripted([4], [5], [6]), state=lambda observations, infos: observations[0])
     with pytest.raises(ValueError, match="expected `state` to give an array of"):

@@ -2,7 +2,8 @@
 
 ``world`` holds a level and how objects are placed in it, ``multiroom`` and ``keycorridor`` draw levels, ``dynamics`` is
 what actions do, ``view`` what the agent sees, ``rng`` NumPy's random stream, ``vector_env`` all of it for Gymnasium.
-Another task of MiniGrid is another file beside those two, with its generator and its ``Task``, and an id.
+Another task of MiniGrid with such objects, on at most 25x25 cells, is another file beside those two, with its generator
+and its ``Task``, and an id.
 """
 
 from typing import Any

@@ -9,7 +9,7 @@ __all__ = [
 ]  # fmt: skip
 
 TYPE, COLOR, STATE = range(3)  # what a cell consists of
-UNSEEN, EMPTY, WALL, _FLOOR, DOOR, KEY, BALL, _BOX, GOAL = range(9)
+UNSEEN, EMPTY, WALL, _FLOOR, DOOR, KEY, BALL, _BOX, GOAL = range(9)  # there are no floors, boxes or lava here
 RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
 OPEN, CLOSED, LOCKED = range(3)
 

@@ -22,7 +22,16 @@ from rapid_wrappers.envs.native.constants import (
 )
 from rapid_wrappers.envs.native.jit import njit
 from rapid_wrappers.envs.native.rng import rand_int
-from rapid_wrappers.envs.native.world import Task, clear, find_empty, place_agent, rand_color, set_cell, wall_rect
+from rapid_wrappers.envs.native.world import (
+    MAX_SIZE,
+    Task,
+    clear,
+    find_empty,
+    place_agent,
+    rand_color,
+    set_cell,
+    wall_rect,
+)
 
 __all__ = ["key_corridor_task"]
 
@@ -30,9 +39,18 @@ COLUMNS = 3
 
 
 def key_corridor_task(room_size: int, num_rows: int) -> Task:
-    """A corridor between two columns of rooms of ``room_size``, walls included and shared."""
-    reference = partial(key_corridor, room_size, num_rows)
+    """A corridor between two columns of rooms of ``room_size``, walls included and shared.
+
+    Raises:
+        ValueError: If ``room_size`` or ``num_rows`` is smaller than MiniGrid allows, or the grid too large for a world.
+    """
     width, height = (room_size - 1) * COLUMNS + 1, (room_size - 1) * num_rows + 1
+    if room_size < 3 or num_rows < 1 or max(width, height) > MAX_SIZE:
+        raise ValueError(
+            f"expected `room_size` of at least 3, `num_rows` of at least 1 and at most {MAX_SIZE} cells a side, got "
+            f"{room_size}, {num_rows} and {width}x{height} cells: larger ones with vectorization_mode='sync'"
+        )
+    reference = partial(key_corridor, room_size, num_rows)
     return Task(_generate, (room_size, num_rows), width, height, 30 * room_size**2, BALL, reference)
 
 
@@ -93,7 +111,10 @@ def _all_reachable(connected, i, j):
 
 @njit
 def _connect_all(world, size, positions, connected, locked_row):
-    """``RoomGrid.connect_all``: doors at random until every room can be reached, none to the locked room."""
+    """``RoomGrid.connect_all``: doors at random until every room can be reached, none to the locked room.
+
+    MiniGrid gives up after 5000 tries here, and after 1000 at each object. It never comes to that.
+    """
     rows = connected.shape[1]
     start_i, start_j = world.agent_pos // (size - 1)
     while not _all_reachable(connected, start_i, start_j):

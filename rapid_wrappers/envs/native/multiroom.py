@@ -19,14 +19,26 @@ ATTEMPTS = 10_000  # at once: some milliseconds
 
 
 def multi_room_task(num_rooms: int, max_room_size: int) -> Task:
-    """Exactly ``num_rooms`` rooms of sizes 4 to ``max_room_size``."""
+    """Exactly ``num_rooms`` rooms of sizes 4 to ``max_room_size``.
+
+    Raises:
+        ValueError: If ``num_rooms`` or ``max_room_size`` is smaller than MiniGrid allows.
+    """
+    if num_rooms < 1 or max_room_size < MIN_ROOM_SIZE:
+        raise ValueError(
+            f"expected `num_rooms` of at least 1 and `max_room_size` of at least {MIN_ROOM_SIZE}, "
+            f"got {num_rooms} and {max_room_size}"
+        )
     reference = partial(multi_room, num_rooms, max_room_size)
     return Task(_generate, (num_rooms, max_room_size), SIZE, SIZE, 20 * num_rooms, UNSEEN, reference)
 
 
 @inlined
 def _place_room(rng, rooms, index, max_room_size, entry_wall, entry_x, entry_y):
-    """Draw the room behind an entry door; False where it leaves the grid or meets a room but the last."""
+    """Draw the room behind an entry door; False where it leaves the grid or meets a room but the last.
+
+    What is not symmetric in x and y, or at either side, is so in MiniGrid.
+    """
     width = rand_int(rng, MIN_ROOM_SIZE, max_room_size + 1)
     height = rand_int(rng, MIN_ROOM_SIZE, max_room_size + 1)
     if index == 0:  # the first room has its corner there instead
@@ -77,7 +89,7 @@ def _place_rooms(rng, rooms, max_room_size):
 
 @njit
 def _generate(world, num_rooms, max_room_size):
-    """``MultiRoomEnv._gen_grid``."""
+    """``MultiRoomEnv._gen_grid``, whose number of rooms takes no draw, as only one is possible."""
     rooms = np.empty((num_rooms, 6), np.int64)
     for _ in range(ATTEMPTS):
         if _place_rooms(world.rng, rooms, max_room_size) == num_rooms:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rapid_wrappers.envs.native.jit import inlined
 
-__all__ = ["RNG_SIZE", "from_generator", "rand_int", "to_generator"]
+__all__ = ["RNG_SIZE", "from_generator", "is_state", "rand_int", "to_generator"]
 
 RNG_SIZE = 6
 """A state in uint64: 128 bits of state, 128 of increment (high half first), whether half a draw is left, and it."""
@@ -20,7 +20,7 @@ _MULTIPLIER_HIGH = np.uint64(2549297995355413924)
 _MULTIPLIER_LOW = np.uint64(4865540595714422341)
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _32, _58, _63 = np.uint64(32), np.uint64(58), np.uint64(63)
-_0, _1, _64 = np.uint64(0), np.uint64(1), np.uint64(64)
+_0, _1, _2, _64 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(64)
 
 
 @inlined
@@ -74,6 +74,13 @@ def from_generator(generator: np.random.Generator) -> NDArray[np.uint64]:
     state = generator.bit_generator.state
     words = [word for key in ("state", "inc") for word in divmod(state["state"][key], 2**64)]
     return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
+
+
+def is_state(rng: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of the states ``(..., RNG_SIZE)`` a generator could have: others might draw the same for ever."""
+    half = rng[..., _UINTEGER]
+    valid: NDArray[np.bool_] = (rng[..., _INC_LOW] % _2 == 1) & (rng[..., _HAS_UINT32] <= 1) & (half <= _LOW_32)
+    return valid
 
 
 def to_generator(rng: NDArray[np.uint64]) -> np.random.Generator:

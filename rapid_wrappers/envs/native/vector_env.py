@@ -14,11 +14,25 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from rapid_wrappers.envs.native.constants import COLORS, EMPTY, GOAL, LOCKED, NUM_ACTIONS
+from rapid_wrappers.envs.native.constants import (
+    BALL,
+    COLOR,
+    COLORS,
+    DOOR,
+    EMPTY,
+    GOAL,
+    GREY,
+    KEY,
+    LOCKED,
+    NUM_ACTIONS,
+    STATE,
+    TYPE,
+    WALL,
+)
 from rapid_wrappers.envs.native.dynamics import observe_one, step_all
-from rapid_wrappers.envs.native.rng import from_generator, to_generator
+from rapid_wrappers.envs.native.rng import from_generator, is_state, to_generator
 from rapid_wrappers.envs.native.view import VIEW_SIZE
-from rapid_wrappers.envs.native.world import MAX_SIZE, WORLD, Task
+from rapid_wrappers.envs.native.world import WORLD, Task
 
 __all__ = ["NativeVectorEnv"]
 
@@ -41,8 +55,8 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         **rendering: ``highlight``, ``tile_size`` and ``agent_pov`` of MiniGrid.
 
     Raises:
-        ValueError: If ``num_envs`` or ``max_steps`` is not positive, or the mode is unknown.
-        TypeError: For another argument of MiniGrid, which ``vectorization_mode="sync"`` takes.
+        ValueError: If ``num_envs`` or ``max_steps`` is not positive, or a mode is unknown.
+        TypeError: If one of them is no integer. For another argument of MiniGrid, which a ``SyncVectorEnv`` takes.
     """
 
     def __init__(
@@ -55,12 +69,17 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         render_mode: str | None = None,
         **rendering: Any,
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"expected `num_envs` to be positive, got {num_envs}")
-        if max_steps is not None and max_steps < 1:
-            raise ValueError(f"expected `max_steps` to be positive, got {max_steps}")
+        max_steps = task.max_steps if max_steps is None else max_steps
+        for name, number in (("num_envs", num_envs), ("max_steps", max_steps)):
+            if not isinstance(number, (int, np.integer)):
+                raise TypeError(f"expected `{name}` to be an integer, got {number!r}")
+            if not 1 <= number < 2**31:
+                raise ValueError(f"expected `{name}` to be positive and below 2**31, got {number}")
         if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"expected `render_mode` to be None or 'rgb_array', got {render_mode!r}")
+            raise ValueError(
+                f"expected `render_mode` to be None or 'rgb_array', got {render_mode!r}: "
+                "others with vectorization_mode='sync'"
+            )
         if unknown := set(rendering) - set(_RENDERING):
             raise TypeError(
                 f"expected of MiniGrid's arguments {', '.join(_RENDERING)}, max_steps and render_mode, got "
@@ -75,12 +94,12 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._task = task
-        self._max_steps = max_steps or task.max_steps
+        self._max_steps = int(max_steps)
         self._rendering = rendering
         self._reference: Any = None  # MiniGrid's own environment, once there is something to draw
         self._worlds = np.zeros(num_envs, WORLD)
-        self._ended = np.zeros(num_envs, bool)  # by the last step, and not reset since
-        self._ready = np.zeros(num_envs, bool)  # reset at least once
+        self._ended = np.zeros(num_envs, bool)  # and not reset since
+        self._ready = np.zeros(num_envs, bool)  # reset at least once, and not interrupted in the last reset
         self._seeds = [-1] * num_envs
         self._seed(range(num_envs), [None] * num_envs)
         _compile(task)
@@ -99,24 +118,22 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
 
         Raises:
             ValueError: If the number of seeds or the mask's shape do not fit, or the mask is empty.
-            TypeError: If the mask is not an array of booleans.
+            TypeError: If a seed is no integer, or the mask no array of booleans.
+            gymnasium.error.Error: If a seed is negative.
+            ResetNeeded: If the mask leaves out an environment that was never reset.
         """
         mask = self._reset_mask(options)
-        seeds = [seed] * self.num_envs if seed is None else seed
-        if isinstance(seeds, (int, np.integer)):
-            seeds = [int(seeds) + i for i in range(self.num_envs)]
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"expected `seed` to hold num_envs={self.num_envs} seeds, got {len(seeds)}")
+        seeds = self._seed_each(seed)
+        if not (self._ready | mask).all():
+            raise ResetNeeded("expected a reset of all environments before one of some")
         indices = np.flatnonzero(mask).tolist()
         self._seed([i for i in indices if seeds[i] is not None], [seeds[i] for i in indices if seeds[i] is not None])
-        observations = np.zeros((self.num_envs, VIEW_SIZE, VIEW_SIZE, 3), np.uint8)
+        self._ready[mask] = False
         for i in indices:
             self._generate(i)
         self._ended[mask] = False
         self._ready[mask] = True
-        for i in np.flatnonzero(self._ready).tolist():
-            observe_one(self._worlds, i, observations)
-        return observations, {}
+        return self._observe(), {}
 
     def step(
         self, actions: ArrayLike
@@ -124,10 +141,11 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         """Take one step in every environment, but for those that ``NEXT_STEP`` resets instead.
 
         Args:
-            actions: ``(num_envs,)`` integers from 0 to 6.
+            actions: ``(num_envs,)`` integers from 0 to 6; those of environments that are reset do not matter.
 
         Raises:
-            ResetNeeded: Before :meth:`reset`, or where an episode has ended and nothing resets it (``DISABLED``).
+            ResetNeeded: Before :meth:`reset`, or where an episode has ended and nothing resets it (``DISABLED``, or
+                a ``SAME_STEP`` that was interrupted in its search for a level).
             ValueError: If the actions are not of that form; nothing is done then.
         """
         array = np.asarray(actions)
@@ -136,32 +154,30 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         if not self._ready.all():
             raise ResetNeeded("expected `reset()` before `step()`")
         resetting = self._ended
-        if self.autoreset_mode == AutoresetMode.DISABLED and resetting.any():
+        if self.autoreset_mode != AutoresetMode.NEXT_STEP and resetting.any():
             raise ResetNeeded(f"expected a reset of the environments that have ended, {np.flatnonzero(resetting)}")
         observations = np.empty((self.num_envs, VIEW_SIZE, VIEW_SIZE, 3), np.uint8)
         rewards = np.empty(self.num_envs)
         terminations = np.empty(self.num_envs, bool)
         truncations = np.empty(self.num_envs, bool)
         if not step_all(
-            self._worlds, ~resetting, np.ascontiguousarray(array, np.int64), self._max_steps, self._task.target,
+            self._worlds, ~resetting, np.array(array, np.int64, order="C"), self._max_steps, self._task.target,
             observations, rewards, terminations, truncations,
         ):  # fmt: skip
             raise ValueError(f"expected actions from 0 to {NUM_ACTIONS - 1}, got {actions!r}")
         infos: dict[str, Any] = {}
         done = terminations | truncations
-        if self.autoreset_mode == AutoresetMode.SAME_STEP:
-            if done.any():
-                resetting = done
-                infos = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": done.copy()}
-                infos |= {"final_info": {}, "_final_info": done.copy()}
-                for i in np.flatnonzero(done).tolist():
-                    infos["final_obs"][i] = observations[i].copy()
-            self._ended = np.zeros(self.num_envs, bool)
-        else:
-            self._ended = done
+        self._ended = done | resetting
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and done.any():
+            resetting = done
+            infos = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": done.copy()}
+            infos |= {"final_info": {}, "_final_info": done.copy()}
+            for i in np.flatnonzero(done).tolist():
+                infos["final_obs"][i] = observations[i].copy()
         if resetting.any():
             for i in np.flatnonzero(resetting).tolist():
                 self._generate(i)
+                self._ended[i] = False
                 observe_one(self._worlds, i, observations)
         return observations, rewards, terminations, truncations, infos
 
@@ -179,15 +195,22 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         fields = {name: self._worlds[name].copy() for name in WORLD.names or ()}
         return fields | {"ended": self._ended.copy(), "ready": self._ready.copy()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a :meth:`state_dict` of the same task and number of environments.
+    def load_state_dict(self, state: dict[str, Any]) -> NDArray[np.uint8] | None:
+        """Go on from a :meth:`state_dict` of the same task, number of environments and autoreset mode.
+
+        What wrappers around the environments remember of their episodes is not in it.
+
+        Returns:
+            The observations ``(num_envs, 7, 7, 3)`` to act on; None if the state is one before the first reset.
 
         Raises:
             ValueError: If ``state`` is not of that form; the environments then stay as they are.
         """
         expected = self.state_dict()
-        if set(state) != set(expected):
-            raise ValueError(f"expected `state` to have the keys {sorted(expected)}, got {sorted(state)}")
+        if not isinstance(state, dict) or set(state) != set(expected):
+            raise ValueError(
+                f"expected `state` to be a dictionary with the keys {sorted(expected)}, got {state!r:.200}"
+            )
         arrays = {name: np.asarray(value) for name, value in state.items()}
         for name, array in expected.items():
             given = arrays[name]
@@ -195,19 +218,33 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
                 raise ValueError(
                     f"expected `{name}` to be {array.shape} of {array.dtype}, got {given.shape} of {given.dtype}"
                 )
-        cells = np.concatenate([arrays["grid"].reshape(-1, 3), arrays["carrying"]])
-        pos, ready = arrays["agent_pos"], arrays["ready"]
-        if (
-            (cells > (GOAL, len(COLORS) - 1, LOCKED)).any()
-            or ((pos < 0) | (pos >= MAX_SIZE)).any()
-            or not np.isin(arrays["agent_dir"], range(4)).all()
-            or (arrays["step_count"] < 0).any()
-            or (ready & ((arrays["carrying"][:, 0] < EMPTY) | (arrays["grid"][..., 0] < EMPTY).any(axis=(1, 2)))).any()
-        ):
-            raise ValueError("expected cells, positions, directions and step counts that MiniGrid could have")
+        self._check_values(**arrays)
         for name in WORLD.names or ():
             self._worlds[name] = arrays[name]
-        self._ended, self._ready = arrays["ended"].copy(), ready.copy()
+        self._ended, self._ready = arrays["ended"].copy(), arrays["ready"].copy()
+        self._seeds = [-1] * self.num_envs
+        return self._observe() if self._ready.all() else None
+
+    def _check_values(
+        self, *, rng: NDArray, grid: NDArray, agent_pos: NDArray, agent_dir: NDArray, step_count: NDArray,
+        carrying: NDArray, ended: NDArray, ready: NDArray,
+    ) -> None:  # fmt: skip
+        """Refuse what could lead compiled code out of its arrays, or into a world without end."""
+        cells, size = grid[ready], (self._task.width, self._task.height)
+        outside = np.concatenate([cells[:, size[0] :].reshape(-1, 3), cells[:, :, size[1] :].reshape(-1, 3)])
+        for what, valid in (
+            ("random states of PCG64", is_state(rng).all()),
+            ("cells of these tasks", np.isin(cells[..., TYPE], (EMPTY, WALL, DOOR, KEY, BALL, GOAL)).all()
+             and (cells[..., COLOR] < len(COLORS)).all() and (cells[..., STATE] <= LOCKED).all()),
+            ("walls outside the level", (outside == (WALL, GREY, 0)).all()),
+            ("keys, balls or nothing to be carried", np.isin(carrying[ready][:, TYPE], (EMPTY, KEY, BALL)).all()
+             and (carrying[ready][:, COLOR] < len(COLORS)).all() and (carrying[ready][:, STATE] == 0).all()),
+            ("agents in the level", ((agent_pos[ready] >= 0) & (agent_pos[ready] < size)).all()),
+            ("directions from 0 to 3", np.isin(agent_dir, range(4)).all()),
+            ("step counts from 0 to max_steps", ((step_count >= 0) & (step_count <= self._max_steps)).all()),
+        ):  # fmt: skip
+            if not valid:
+                raise ValueError(f"expected a state with {what}")
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
@@ -216,7 +253,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seeds last given, or drawn."""
+        """The seeds last given, or drawn; -1 after :meth:`load_state_dict`."""
         return tuple(self._seeds)
 
     def _seed(self, indices: Sequence[int], seeds: Sequence[int | None]) -> None:
@@ -224,6 +261,21 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         for i, (generator, seed) in zip(indices, generators, strict=True):
             self._worlds["rng"][i] = from_generator(generator)
             self._seeds[i] = seed
+
+    def _seed_each(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, (int, np.integer)):
+            return [int(seed) + i for i in range(self.num_envs)]
+        if not isinstance(seed, (Sequence, np.ndarray)) or not all(
+            isinstance(one, (int, np.integer, type(None))) for one in seed
+        ):
+            raise TypeError(
+                f"expected `seed` to be an integer, one or None for each environment, or None, got {seed!r}"
+            )
+        if len(seed) != self.num_envs:
+            raise ValueError(f"expected `seed` to hold num_envs={self.num_envs} seeds, got {len(seed)}")
+        return [None if one is None else int(one) for one in seed]
 
     def _reset_mask(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
         if options is None or "reset_mask" not in options:
@@ -238,6 +290,12 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
     def _generate(self, i: int) -> None:
         while not self._task.generate(self._worlds[i], *self._task.parameters):
             pass  # back in Python now and then, where Ctrl-C is heard
+
+    def _observe(self) -> NDArray[np.uint8]:
+        observations = np.empty((self.num_envs, VIEW_SIZE, VIEW_SIZE, 3), np.uint8)
+        for i in range(self.num_envs):
+            observe_one(self._worlds, i, observations)
+        return observations
 
     def _to_minigrid(self, i: int) -> Any:
         """MiniGrid's own environment in the state of environment ``i``."""
@@ -257,7 +315,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
 
 def _compile(task: Task) -> None:
     """Compile or load what the task needs, and say so where it takes long."""
-    message = "rapid_wrappers: compiling the native engine, once; it is kept for later runs"
+    message = "rapid_wrappers: compiling the native engine for these levels; this takes some seconds the first time"
     notice = threading.Timer(1.5, print, (message,), {"file": sys.stderr, "flush": True})
     notice.daemon = True
     notice.start()
