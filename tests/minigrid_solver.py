@@ -2,9 +2,10 @@
 
 from collections import deque
 
-import numpy as np
 from minigrid.core.actions import Actions
 from minigrid.core.constants import DIR_TO_VEC
+
+SIDES = [(int(dx), int(dy)) for dx, dy in DIR_TO_VEC]
 
 
 class Solver:
@@ -16,49 +17,67 @@ class Solver:
     def action(self):
         if self.rng.random() < self.epsilon:
             return int(self.rng.integers(7))
-        env = self.env
-        front = env.grid.get(*env.front_pos)
-        objects = {type(o).__name__: o for o in env.grid.grid if o and type(o).__name__ in ("Goal", "Ball", "Key")}
-        locked = next((o for o in env.grid.grid if o and o.type == "door" and o.is_locked), None)
-        if env.carrying and not locked and front is None:
-            return Actions.drop
-        if env.carrying and locked:
-            target = locked
-        elif locked:
-            target = objects["Key"]
-        else:
-            target = objects.get("Goal") or objects["Ball"]
-        # A key that was dropped may block the way, and is then fetched again.
-        cell = self._next_cell(target) or ("Key" in objects and self._next_cell(objects["Key"]))
-        if not cell:
-            return int(self.rng.integers(7))
-        turn = (self._direction(cell) - env.agent_dir) % 4
+        found = {}  # where things are: by type, doors that are locked by "locked"
+        for k, thing in enumerate(self.env.grid.grid):
+            if thing:
+                kind = "locked" if thing.type == "door" and thing.is_locked else thing.type
+                found[kind] = divmod(k, self.env.grid.width)[::-1]
+        here, carrying = self._here(), self.env.carrying
+        if carrying and "locked" not in found:
+            return self._drop(here, found["ball"])
+        target = found.get("goal") or (
+            found["locked"] if carrying else found.get("key" if "locked" in found else "ball")
+        )
+        # a key that lies in the way is fetched again
+        cell = self._next(here, target) or ("key" in found and self._next(here, found["key"]))
+        return self._go(cell) if cell else int(self.rng.integers(7))
+
+    def _here(self):
+        return tuple(int(x) for x in self.env.agent_pos)
+
+    def _go(self, cell):
+        """Turn to the neighbouring cell, and enter it, open it or pick up what is there."""
+        x, y = self._here()
+        turn = (SIDES.index((cell[0] - x, cell[1] - y)) - self.env.agent_dir) % 4
         if turn:
             return Actions.left if turn == 3 else Actions.right
-        if front and front.type == "door" and not front.is_open:
+        thing = self.env.grid.get(*cell)
+        if thing and thing.type == "door" and not thing.is_open:
             return Actions.toggle
-        return Actions.pickup if front and front.can_pickup() else Actions.forward
+        return Actions.pickup if thing and thing.can_pickup() else Actions.forward
 
-    def _direction(self, cell):
-        step = np.subtract(cell, self.env.agent_pos)
-        return next(d for d, vector in enumerate(DIR_TO_VEC) if np.array_equal(step, vector))
+    def _drop(self, here, target):
+        """Go where what is carried can be put without blocking the way to the target, and drop it there."""
+        for cell in self._reach(here):
+            for side in SIDES:
+                front = (cell[0] + side[0], cell[1] + side[1])
+                if self.env.grid.get(*front) is None and front != here and self._next(cell, target, blocked=front):
+                    if cell != here:
+                        return self._go(self._next(here, cell))
+                    action = self._go(front)
+                    return Actions.drop if action == Actions.forward else action
+        return int(self.rng.integers(7))
 
-    def _next_cell(self, target):
-        """The neighbour on a shortest path to `target`, or None."""
-        grid = self.env.grid
-        goal = next(divmod(k, grid.width)[::-1] for k, o in enumerate(grid.grid) if o is target)
-        start = tuple(int(x) for x in self.env.agent_pos)
-        queue, seen = deque([goal]), {goal}
+    def _passable(self, cell):
+        thing = self.env.grid.get(*cell)
+        return thing is None or (thing.type == "door" and not thing.is_locked)
+
+    def _reach(self, start, blocked=None):
+        """Cells that can be walked to, the nearest first."""
+        queue, seen = deque([start]), {start}
         while queue:
             x, y = queue.popleft()
-            for dx, dy in DIR_TO_VEC:
-                cell = (x + int(dx), y + int(dy))
-                if cell == start:
-                    return x, y
-                if cell in seen or not (0 <= cell[0] < grid.width and 0 <= cell[1] < grid.height):
-                    continue
-                found = grid.get(*cell)
-                if found is None or (found.type == "door" and not found.is_locked):
+            yield x, y
+            for dx, dy in SIDES:
+                cell = (x + dx, y + dy)
+                inside = 0 <= cell[0] < self.env.grid.width and 0 <= cell[1] < self.env.grid.height
+                if inside and cell not in seen and cell != blocked and self._passable(cell):
                     seen.add(cell)
                     queue.append(cell)
+
+    def _next(self, start, target, blocked=None):
+        """The neighbour of `start` on a shortest path to `target`, or None."""
+        for x, y in self._reach(target, blocked):
+            if abs(x - start[0]) + abs(y - start[1]) == 1:
+                return x, y
         return None
