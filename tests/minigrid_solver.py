@@ -23,6 +23,8 @@ class Solver:
                 kind = "locked" if thing.type == "door" and thing.is_locked else thing.type
                 found[kind] = divmod(k, self.env.grid.width)[::-1]
         here, carrying = self._here(), self.env.carrying
+        if carrying and carrying.type == "ball":
+            return Actions.done  # the episode has ended
         if carrying and "locked" not in found:
             return self._drop(here, found["ball"])
         target = found.get("goal") or (
