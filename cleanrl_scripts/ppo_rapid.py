@@ -200,12 +200,14 @@ def choose_engine(args):
         raise ValueError("expected `engine` to be sync or async: native has only rapid/MultiRoom and rapid/KeyCorridor")
     if args.engine == "native" and args.capture_video:
         raise ValueError("expected `engine` to be sync or async with `capture_video`")
-    if args.engine == "native" and find_spec("numba") is None:
-        raise ValueError("the native engine needs Numba: pip install 'rapid-wrappers[native]'")
-    if args.engine or not has_native or args.capture_video:
+    if args.engine in ("sync", "async") or not has_native or args.capture_video:
         return args.engine or "sync", ""
-    if find_spec("numba") is None:
-        return "sync", ", as the native one, many times as fast, needs pip install 'rapid-wrappers[native]'"
+    try:
+        import rapid_wrappers.envs.native  # noqa: F401
+    except ImportError as error:
+        if args.engine == "native":
+            raise ValueError(error) from error
+        return "sync", f" ({error}; it is many times as fast)"
     return "native", ""
 
 

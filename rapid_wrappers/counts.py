@@ -82,7 +82,13 @@ class StateCounter:
         return self._find_or_insert(_digests(array))
 
     def count(self, ids: NDArray[np.int64]) -> None:
-        """Count one visit to each of ``ids (T,)``, as :meth:`identify` returned them."""
+        """Count one visit to each of ``ids (T,)``, as :meth:`identify` returned them.
+
+        Raises:
+            ValueError: If one was never given out.
+        """
+        if len(ids) and (ids.min() < 0 or ids.max() >= self._size):
+            raise ValueError(f"expected `ids` in [0, {self._size}), got {ids!r}")
         np.add.at(self._counts, ids, 1)
 
     def bonus(self, ids: ArrayLike) -> float:
@@ -95,12 +101,15 @@ class StateCounter:
             A float in (0, 1].
 
         Raises:
-            ValueError: If ``ids`` is empty or holds an id never given out.
+            ValueError: If ``ids`` is empty or holds an id never given out, or never visited.
         """
         index = np.asarray(ids)
         if index.dtype.kind not in "iu" or index.size == 0 or index.min() < 0 or index.max() >= self._size:
             raise ValueError(f"expected `ids` to be a non-empty integer array of ids in [0, {self._size}), got {ids!r}")
-        return float((1.0 / np.sqrt(self._counts[index])).mean())
+        counts = self._counts[index]
+        if not counts.all():
+            raise ValueError("expected `ids` of states that were visited, got some that were only identified")
+        return float((1.0 / np.sqrt(counts)).mean())
 
     def state_dict(self) -> dict[str, NDArray]:
         """Everything needed to go on counting, as arrays: ``digests (n, 2)`` uint64 and ``counts (n,)`` int64."""
@@ -123,8 +132,8 @@ class StateCounter:
         ):
             raise ValueError("expected `digests` (n, 2) of uint64 and `counts` (n,) of int64, got "
                              f"{digests.shape} of {digests.dtype} and {counts.shape} of {counts.dtype}")  # fmt: skip
-        if len(counts) and counts.min() < 1:
-            raise ValueError("expected every count to be at least 1")
+        if len(counts) and counts.min() < 0:
+            raise ValueError("expected no count below 0")
         if len(np.unique(digests, axis=0)) != len(digests):
             raise ValueError("expected `digests` to hold no duplicate")
         fresh = StateCounter()
@@ -213,7 +222,8 @@ def _digests(states: NDArray) -> NDArray[np.uint64]:
 def _keys(header: str, size: int) -> NDArray[np.uint64]:
     """A key and an odd weight ``(2, words)`` for each word of ``size`` bytes; others for another dtype or shape."""
     seed = np.frombuffer(blake2b(header.encode(), digest_size=16).digest(), dtype="<u8")
-    places = np.arange(1, 2 * -(-size // 8) + 1, dtype=np.uint64).reshape(2, -1)
+    words = max(1, -(-size // 8))  # states without elements have a word of zeros, and so a key by dtype and shape
+    places = np.arange(1, 2 * words + 1, dtype=np.uint64).reshape(2, -1)
     keys = _mix(places * np.uint64(0x9E3779B97F4A7C15) + seed[:, None])
     keys[1] |= np.uint64(1)
     return keys

@@ -1,6 +1,5 @@
 """What the scoring wrappers share: which states are scored and how, and in what form transitions are kept."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +80,7 @@ class EpisodeScorer:
                 raise ValueError(f"expected each {name} to fit the dtype {dtype} of its space, got {value!r}")
             array = array.astype(dtype)
         if array.shape != shape:
-            if array.size != math.prod(shape):
+            if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:  # (N, 1) and (N,) are both right
                 raise ValueError(f"expected each {name} of shape {shape} as its space has it, got {array.shape}")
             array = array.reshape(shape)
         return array

@@ -204,7 +204,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
 
     The action that ``NEXT_STEP`` ignores after an end is not recorded; nor is, under ``DISABLED``, what an environment
     does between its end and its reset. A reset in mid-episode discards the fragments of the environments it restarts,
-    with a warning the first time. In memory is, for each environment, its longest episode yet.
+    with a warning the first time. In memory is, for each environment, its longest episode yet, in whole pages.
 
     Args:
         envs: Array observations; Discrete, Box, MultiDiscrete or MultiBinary actions; not yet scored. Its autoreset
@@ -250,7 +250,8 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         )  # fmt: skip
         self._state = state
         self._record = record
-        self._mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = AutoresetMode(getattr(envs.unwrapped, "autoreset_mode", mode))  # Gymnasium 1.1 shares the metadata
         self._batch = (envs.num_envs,)
         self._rows = np.arange(envs.num_envs)
         self._started = False
@@ -265,10 +266,11 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
     ) -> tuple[NDArray, dict[str, Any]]:
         """Reset the environments, or those of ``options["reset_mask"]``; their episodes in flight are discarded."""
         mask = (options or {}).get("reset_mask")  # some environments take it out of the dictionary
-        ready, self._started = self._started, False  # what fails below leaves no episode that could be gone on with
+        ready, self._started = self._started, False  # as in `step`
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         restarted = np.ones(self._batch, bool) if mask is None else np.array(mask)
-        self._warn_of_fragments(self._lengths[restarted & self._active], seed)
+        if ready:
+            self._warn_of_fragments(self._lengths[restarted & self._active], seed)
         self._begin(restarted)
         self._receive(observations, infos, restarted)
         self._started = ready or bool(restarted.all())
@@ -281,20 +283,20 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
             ResetNeeded: Before a reset of all environments.
             ValueError: If the actions do not fit their space's shape and dtype: the step is then not taken. If a
                 return is not a finite number, or the observations do not fit their space: the episodes in flight are
-                discarded.
+                discarded, as they are by whatever the environments raise, since some of them may have moved.
         """
         if not self._started:
             raise ResetNeeded("expected `reset()` of all environments before `step()`")
         taken = self._scorer.copy("action", actions, self._batch)
+        self._started = False  # what fails below leaves no episode that could be gone on with
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        self._started = False  # what is refused below ends the episodes; they cannot be scored any more
         acted = self._active
         self._returns[acted] += np.asarray(rewards)[acted]
         if not np.isfinite(self._returns).all():
             raise ValueError(f"expected rewards with finite sums, got {self._returns} with the rewards {rewards}")
         self._keep("actions", taken, acted)
         self._lengths[acted] += 1
-        done = np.logical_or(terminations, truncations)
+        done = np.asarray(terminations) | np.asarray(truncations)
         ended = acted & done
         if ended.any():
             infos = {**infos, **self._finish(ended, infos)}
@@ -328,9 +330,15 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         kept = self._kept.get(name)
         if kept is None:
             kept = self._kept[name] = np.empty((*self._batch, 64, *values.shape[1:]), values.dtype)
-        if self._lengths.max() >= kept.shape[1]:  # untouched pages of the new array take no memory
+        if values.dtype != kept.dtype or values.shape[1:] != kept.shape[2:]:
+            raise ValueError(
+                f"expected {name} of the same dtype and shape each time, {kept.dtype} {kept.shape[2:]}, "
+                f"got {values.dtype} {values.shape[1:]}"
+            )
+        if self._lengths.max() >= kept.shape[1]:
             grown = np.empty((*self._batch, 2 * kept.shape[1], *values.shape[1:]), kept.dtype)
-            grown[:, : kept.shape[1]] = kept
+            for i, length in enumerate(self._lengths):  # no more than is in use, as pages not touched take no memory
+                grown[i, :length] = kept[i, :length]
             kept = self._kept[name] = grown
         if mask.all():
             kept[self._rows, self._lengths] = values

@@ -102,7 +102,7 @@ def test_a_loaded_counter_goes_on_where_the_saved_one_was():
 @pytest.mark.parametrize(
     "change",
     [
-        {"counts": np.array([1, 0])},
+        {"counts": np.array([1, -1])},
         {"counts": np.array([1, 1, 1])},
         {"counts": np.array([1.0, 1.0])},
         {"digests": np.zeros((2, 2), np.uint64)},
@@ -179,3 +179,25 @@ def test_bits_of_a_key_are_even_and_change_by_half_with_each_bit_of_a_state():
     assert changed.min() > 40
     assert changed.max() < 88  # of 128; 64 with a deviation of 5.7
     assert abs(bits.mean() - 0.5) < 0.02
+
+
+def test_states_without_elements_are_told_apart_by_dtype_and_shape():
+    counter = StateCounter()
+    for states in (np.zeros((2, 0)), np.zeros((2, 0, 3)), np.zeros((2, 0), int), np.zeros((2, 0))):
+        counter.visit(states)
+    assert counter.counts.tolist() == [4, 2, 2]
+
+
+def test_states_can_be_looked_up_first_and_counted_later():
+    counter, other = StateCounter(), StateCounter()
+    ids = counter.identify([[1], [2], [1]])
+    assert ids.tolist() == [0, 1, 0]
+    assert counter.counts.tolist() == [0, 0]
+    with pytest.raises(ValueError, match="only identified"):
+        counter.bonus(ids)
+    other.load_state_dict(counter.state_dict())
+    other.count(ids)
+    assert other.counts.tolist() == [2, 1]
+    for wrong in ([-1], [2]):
+        with pytest.raises(ValueError, match="expected `ids`"):
+            other.count(np.array(wrong))

@@ -174,6 +174,18 @@ def test_every_engine_gives_the_same_run_metric_for_metric(train):
                 np.testing.assert_array_equal(points, run["tags"][tag], tag)
 
 
+def hide_numba(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("rapid_wrappers.envs.native")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+
+
+def test_asking_for_the_native_engine_without_numba_names_the_extra(train, monkeypatch):
+    hide_numba(monkeypatch)
+    with pytest.raises(SystemExit, match=r"rapid-wrappers\[native\]"):
+        train("--engine", "native")
+
+
 @pytest.mark.parametrize(
     ("argv", "numba", "engine"),
     [
@@ -189,7 +201,7 @@ def test_every_engine_gives_the_same_run_metric_for_metric(train):
 def test_the_native_engine_is_the_default_where_there_is_one(monkeypatch, argv, numba, engine):
     monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", *argv])
     if not numba:
-        monkeypatch.setattr(ppo_rapid, "find_spec", lambda name: None)
+        hide_numba(monkeypatch)
     chosen, remark = ppo_rapid.choose_engine(ppo_rapid.parse_args())
     assert chosen == engine
     assert ("rapid-wrappers[native]" in remark) is not numba

@@ -12,6 +12,7 @@ from gymnasium.wrappers.vector import DictInfoToList, NormalizeObservation, Norm
 import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers import (
     Episode,
+    EpisodeScores,
     EpisodeScoringWrapper,
     StateCounter,
     VectorEpisodeScoringWrapper,
@@ -345,6 +346,89 @@ def test_a_return_that_is_not_finite_is_refused_and_the_episodes_with_it(reward)
     with pytest.raises(ResetNeeded):
         envs.step([0, 0])
     assert len(envs.counter) == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_what_an_environment_raises_discards_the_episodes_as_others_may_have_moved(error):
+    class Raises(ScriptedEnv):
+        def step(self, action):
+            if self.tag == 1 and action == 99:
+                raise error
+            return super().step(action)
+
+    envs = VectorEpisodeScoringWrapper(SyncVectorEnv([functools.partial(Raises, [4], tag=i) for i in range(2)]))
+    envs.reset()
+    envs.step([0, 0])
+    with pytest.raises(error):
+        envs.step([99, 99])
+    with pytest.raises(ResetNeeded):
+        envs.step([0, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        envs.reset()
+    assert [len(list(finished_episodes(envs.step([0, 0])[4]))) for _ in range(4)] == [0, 0, 0, 2]
+
+
+def test_memory_is_that_of_each_environments_longest_episode_however_long_anothers_is():
+    lengths = [[1100]] + [[4]] * 15
+    envs = VectorEpisodeScoringWrapper(scripted(*lengths, mode=SAME_STEP), count=False)
+    envs.reset()
+    row = {name: np.zeros((16, 16384), np.uint8) for name in ("observations",)}  # 16 KiB a step, far over a page
+    envs._scorer.copy = lambda name, value, batch: row.get(name + "s", np.zeros(16, int))
+    envs._scorer.score = lambda *args: EpisodeScores(0.0, 0.0, 0.0)
+    envs._kept.clear()
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    before = resident()
+    for _ in range(1099):
+        envs.step(np.zeros(16, int))
+    kept = envs._kept["observations"]
+    assert kept.nbytes == 16 * 2048 * 16384  # address space, most of which nothing was written to
+    assert resident() - before < 16 * 1100 * 16384 / 2  # 18 MB, and up to 4 MB an environment in huge pages
+
+
+@pytest.mark.parametrize(
+    "state", [lambda o, _: o[:, 1] * 0.5 if o.any() else o[:, 1], lambda o, _: o[:, : 1 + o.max()]]
+)
+def test_a_state_function_must_give_the_same_dtype_and_shape_each_time(state):
+    envs = VectorEpisodeScoringWrapper(scripted([4], [4]), state=state)
+    envs.env.envs[1].tag = 0
+    envs.reset()
+    with pytest.raises(ValueError, match="same dtype and shape"):
+        envs.step([0, 0])
+
+
+def test_an_environment_of_tensors_can_be_scored():
+    torch = pytest.importorskip("torch")
+
+    class Tensors(gym.vector.VectorWrapper):
+        def reset(self, **kwargs):
+            observations, infos = self.env.reset(**kwargs)
+            return torch.as_tensor(observations), infos
+
+        def step(self, actions):
+            *arrays, infos = self.env.step(actions.numpy())
+            return *(torch.as_tensor(array) for array in arrays), infos
+
+    envs = VectorEpisodeScoringWrapper(Tensors(scripted([2], [3])))
+    envs.reset()
+    found = []
+    for step in range(3):
+        found += list(finished_episodes(envs.step(torch.full((2,), step))[4]))
+    assert [(i, episode.actions.tolist()) for i, episode in found] == [(0, [0, 1]), (1, [0, 1, 2])]
+
+
+def test_actions_of_another_shape_are_refused_before_any_environment_moves():
+    space = spaces.Box(-1, 1, (2, 3))
+    envs = VectorEpisodeScoringWrapper(scripted([4], [4], action_space=space))
+    envs.reset()
+    for shape in ((4, 3), (2, 3, 2), (12,)):
+        with pytest.raises(ValueError, match="expected each action of shape"):
+            envs.step(np.zeros(shape, np.float32))
+    assert [env.t for env in envs.env.envs] == [0, 0]
 
 
 @pytest.mark.parametrize("actions", [[0.5, 0.0], [0], [0, 0, 0], ["a", "b"]])

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,5 +54,6 @@ def njit(function: Callable[..., Any], inline: bool = False) -> Callable[..., An
     return compiled  # type: ignore[no-any-return]
 
 
-inlined = partial(njit, inline=True)
-"""The same for what is called ten thousands of times a level and LLVM would not inline: 1.5 times as fast."""
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for what is called ten thousands of times a level and LLVM would not inline: 1.5 times as fast."""
+    return njit(function, inline=True)
