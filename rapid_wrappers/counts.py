@@ -155,8 +155,8 @@ class StateCounter:
         new = np.flatnonzero(ids < 0)
         if len(new):
             keys = digests[new].view("V16").ravel().tolist()
-            rank: dict[bytes, int] = {}  # of each among those that differ
-            ranks = np.array([rank.setdefault(key, len(rank)) for key in keys])
+            rank = dict(zip(dict.fromkeys(keys), range(len(keys)), strict=False))  # of each among those that differ
+            ranks = np.fromiter(map(rank.__getitem__, keys), dtype=np.int64, count=len(keys))
             first = np.empty(len(rank), dtype=np.int64)  # where each comes first
             first[ranks[::-1]] = new[::-1]
             ids[new] = self._size + ranks

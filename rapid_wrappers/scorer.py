@@ -74,7 +74,7 @@ class EpisodeScorer:
         """
         dtype, shape = self._spaces[name]
         shape = batch + shape
-        array = np.array(value)
+        array = np.array(np.asarray(value))  # tensors are asked for no copy, which they do not know
         if array.dtype != dtype:
             if array.dtype.kind not in "biuf" or (dtype.kind != "f" and not np.array_equal(array, array.astype(dtype))):
                 raise ValueError(f"expected each {name} to fit the dtype {dtype} of its space, got {value!r}")
