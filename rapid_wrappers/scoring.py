@@ -356,7 +356,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
             for name, values in self._kept.items()
         }
         states = kept["observations" if self._state is None else "states"]
-        all_ids = self._scorer.identify(np.concatenate(states))
+        all_ids = self._scorer.identify(np.concatenate(states)) if self.count else None
         ends = np.cumsum(self._lengths[ended])
         for k, i in enumerate(np.flatnonzero(ended)):
             ids = None if all_ids is None else all_ids[ends[k] - self._lengths[i] : ends[k]].copy()

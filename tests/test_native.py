@@ -18,8 +18,6 @@ from minigrid.core.actions import Actions
 import rapid_wrappers.envs
 from tests.minigrid_solver import Solver
 
-pytest.importorskip("numba")
-
 MULTI_ROOMS = [(2, 4), (3, 5), (4, 36), (6, 20), (7, 4), (7, 8), (10, 4), (10, 10), (12, 10), (20, 4)]
 IDS = [f"rapid/MultiRoom-N{n}-S{s}-v0" for n, s in MULTI_ROOMS]
 IDS += [f"rapid/KeyCorridorS{s}R{r}-v0" for s, r in rapid_wrappers.envs.KEY_CORRIDORS]

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba")
-
 from rapid_wrappers.envs.native.rng import from_generator, rand_int, to_generator
 
 RANGES = [1, 2, 3, 4, 5, 6, 7, 23, 255, 2**16 - 1, 2**31 - 1, 2**31 + 1, 3 * 2**30, 2**32 - 1]

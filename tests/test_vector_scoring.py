@@ -4,6 +4,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -92,7 +93,6 @@ def test_episode_for_episode_it_is_the_single_wrapper(env_id, mode):
 
 @each_mode
 def test_around_the_native_engine_it_is_the_single_wrapper_around_minigrid(mode):
-    pytest.importorskip("numba")
     env_id = "rapid/KeyCorridorS3R1-v0"
     envs = VectorEpisodeScoringWrapper(gym.make_vec(env_id, 3, "vector_entry_point", autoreset_mode=mode))
     envs.action_space.seed(0)
@@ -402,8 +402,6 @@ def test_a_state_function_must_give_the_same_dtype_and_shape_each_time(state):
 
 
 def test_an_environment_of_tensors_can_be_scored():
-    torch = pytest.importorskip("torch")
-
     class Tensors(gym.vector.VectorWrapper):
         def reset(self, **kwargs):
             observations, infos = self.env.reset(**kwargs)
