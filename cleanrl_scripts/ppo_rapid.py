@@ -30,6 +30,7 @@ from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and its like)
 from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
+from rapid_wrappers.one_hot import OneHotEncoder, OneHotLinear
 from rapid_wrappers.scores import episode_score
 
 
@@ -246,75 +247,54 @@ def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
     return layer
 
 
-class OneHot(nn.Module):
-    """MiniGrid's cells (B, H, W, 3), each a type, a colour and a state, as zeros and ones (B, H * W * 21)."""
-
-    SIZES = (11, 6, 4)
-
-    def __init__(self, shape):
-        super().__init__()
-        self.num_inputs = shape[0] * shape[1] * sum(self.SIZES)
-        cell = torch.arange(shape[0] * shape[1]).view(*shape[:2], 1) * sum(self.SIZES)
-        self.register_buffer("offset", cell + torch.tensor([0, *np.cumsum(self.SIZES)[:-1]]), persistent=False)
-
-    def forward(self, x):
-        index = (x + self.offset).flatten(1)  # (B, H * W * 3)
-        return torch.zeros(len(x), self.num_inputs, device=x.device).scatter_(1, index, 1.0)
-
-
-class Raw(nn.Module):
-    """Any observation, flattened to floats (B, num_inputs)."""
-
-    def __init__(self, shape):
-        super().__init__()
-        self.num_inputs = int(np.prod(shape))
-
-    def forward(self, x):
-        return x.flatten(1).float() if x.ndim > 1 else x[:, None].float()
-
-
 class Agent(nn.Module):
     def __init__(self, envs, one_hot):
         super().__init__()
         shape = envs.single_observation_space.shape
-        self.encode = OneHot(shape) if one_hot else Raw(shape)
+        if one_hot:  # MiniGrid's cells: each a type, a colour and a state
+            self.encode = OneHotEncoder(shape, sizes=(11, 6, 4))
+            first_layer, num_inputs = OneHotLinear, self.encode.num_inputs
+        else:
+            self.encode = lambda x: x.reshape(len(x), -1).float()
+            first_layer, num_inputs = nn.Linear, int(np.prod(shape))
         self.critic = nn.Sequential(
-            layer_init(nn.Linear(self.encode.num_inputs, 64)),
+            layer_init(first_layer(num_inputs, 64)),
             nn.Tanh(),
             layer_init(nn.Linear(64, 64)),
             nn.Tanh(),
             layer_init(nn.Linear(64, 1), std=1.0),
         )
         self.actor = nn.Sequential(
-            layer_init(nn.Linear(self.encode.num_inputs, 64)),
+            layer_init(first_layer(num_inputs, 64)),
             nn.Tanh(),
             layer_init(nn.Linear(64, 64)),
             nn.Tanh(),
             layer_init(nn.Linear(64, envs.single_action_space.n), std=0.01),
         )
 
+    def get_logits(self, x):
+        return self.actor(self.encode(x))
+
     def get_value(self, x):
         return self.critic(self.encode(x)).squeeze(-1)
 
     def policy(self, x):
-        return Categorical(logits=self.actor(self.encode(x)), validate_args=False)
+        return Categorical(logits=self.get_logits(x), validate_args=False)
 
-    def get_action_and_value(self, x, action=None):
+    def evaluate(self, x, action):
         encoded = self.encode(x)
-        probs = Categorical(logits=self.actor(encoded), validate_args=False)
-        if action is None:
-            action = probs.sample()
-        return action, probs.log_prob(action), probs.entropy(), self.critic(encoded).squeeze(-1)
+        logprobs = self.actor(encoded).log_softmax(dim=-1)
+        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+        return logprobs.gather(-1, action[:, None]).squeeze(-1), entropy, self.critic(encoded).squeeze(-1)
 
 
 def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_lambda):
     """Advantages (num_steps, num_envs). `next_values[t]` is the value of the observation that action t led to: at a
     truncation that of the true final observation, not of the next episode's first."""
-    advantages = torch.zeros_like(rewards)
-    deltas = rewards + gamma * next_values * (1 - terminations) - values
-    last = torch.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        advantages[t] = last = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * last
+    advantages = rewards + gamma * next_values * (1 - terminations) - values
+    discounts = gamma * gae_lambda * (1 - dones)
+    for t in reversed(range(len(rewards) - 1)):
+        advantages[t].addcmul_(discounts[t], advantages[t + 1])
     return advantages
 
 
@@ -412,8 +392,8 @@ if __name__ == "__main__":
     next_obs = torch.as_tensor(next_obs if next_obs.dtype != np.float64 else next_obs.astype(np.float32)).to(device)
     obs = torch.zeros((*shape, *next_obs.shape[1:]), dtype=next_obs.dtype, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logprobs, rewards, values, final_values = torch.zeros((4, *shape), device=device)
-    terminations, dones = torch.zeros((2, *shape), device=device)
+    logits = torch.zeros((*shape, envs.single_action_space.n), device=device)
+    rewards, terminations, dones = np.zeros((3, *shape), dtype=np.float32)
 
     global_step = 0
     start_time = time.time()
@@ -431,31 +411,33 @@ if __name__ == "__main__":
             bc_next += bc_gap(frames, args.bc_anneal_until)
         # end RAPID
 
+        # the largest of logits + Gumbel noise is a sample from their softmax
+        gumbel = -torch.empty_like(logits).exponential_().log()
+        final_obs = {}  # (step, environment): the observation that the time limit cut an episode off at
         for step in range(args.num_steps):
             global_step += args.num_envs
             obs[step] = next_obs
             with torch.no_grad():
-                actions[step], logprobs[step], _, values[step] = agent.get_action_and_value(next_obs)
+                logits[step] = agent.get_logits(next_obs)
+                actions[step] = (logits[step] + gumbel[step]).argmax(dim=-1)
 
             next_obs, reward, terminated, truncated, infos = envs.step(actions[step].cpu().numpy() + first_action)
             next_obs = torch.as_tensor(next_obs).to(device, obs.dtype)
             if args.truncation_as_termination:
                 terminated = terminated | truncated
-            done = terminated | truncated
             if args.pure_exploration or args.score_as_reward:
                 reward = np.zeros_like(reward)
-            if (cut := np.flatnonzero(truncated & ~terminated)).size:
-                final_obs = torch.as_tensor(np.stack(infos["final_obs"][cut])).to(device, obs.dtype)
-                with torch.no_grad():
-                    final_values[step, cut] = agent.get_value(final_obs)
+            for i in np.flatnonzero(truncated & ~terminated).tolist():
+                final_obs[step, i] = infos["final_obs"][i]
 
-            for _, episode in finished_episodes(infos):
+            episodes = list(finished_episodes(infos))
+            for _, episode in episodes:
                 recent_returns.append(episode.scores.extrinsic)
                 writer.add_scalar("charts/episodic_return", episode.scores.extrinsic, global_step)
                 writer.add_scalar("charts/episodic_length", len(episode), global_step)
 
             # RAPID
-            for i, episode in finished_episodes(infos):
+            for i, episode in episodes:
                 writer.add_scalar("rapid/extrinsic", episode.scores.extrinsic, global_step)
                 writer.add_scalar("rapid/local", episode.scores.local, global_step)
                 writer.add_scalar("rapid/global", episode.scores.global_, global_step)
@@ -468,30 +450,32 @@ if __name__ == "__main__":
                     bc_loss = bc_step(agent.policy, optimizer, bc_obs, bc_actions - first_action)["loss"]
             # end RAPID
 
-            rewards[step] = torch.as_tensor(reward, dtype=torch.float32)
-            terminations[step] = torch.as_tensor(terminated, dtype=torch.float32)
-            dones[step] = torch.as_tensor(done, dtype=torch.float32)
+            rewards[step], terminations[step], dones[step] = reward, terminated, terminated | truncated
 
-        # advantages, from the value of the observation each action led to
+        # advantages, from the value of the observation each action led to; nothing in the rollout moves the critic
         with torch.no_grad():
+            values = agent.get_value(obs.flatten(0, 1)).view(shape)
             next_values = torch.cat([values[1:], agent.get_value(next_obs)[None]])
-        next_values = torch.where(dones.bool(), final_values, next_values)
-        advantages = compute_gae(rewards, values, next_values, terminations, dones, args.gamma, args.gae_lambda)
-        returns = advantages + values
+            if final_obs:
+                cut = torch.tensor(list(final_obs), device=device).unbind(dim=1)
+                next_values[cut] = agent.get_value(torch.as_tensor(np.stack(list(final_obs.values()))).to(obs))
+            outcomes = torch.as_tensor(np.stack([rewards, terminations, dones])).to(device)
+            advantages = compute_gae(outcomes[0], values, next_values, *outcomes[1:], args.gamma, args.gae_lambda)
 
-        # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
-        b_obs = obs.flatten(0, 1)
-        b_actions, b_logprobs, b_values = actions.flatten(), logprobs.flatten(), values.flatten()
-        b_advantages, b_returns = advantages.flatten(), returns.flatten()
+            # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
+            b_obs, b_actions, b_values, b_advantages = (x.flatten(0, 1) for x in (obs, actions, values, advantages))
+            b_logprobs = logits.log_softmax(dim=-1).flatten(0, 1).gather(-1, b_actions[:, None]).squeeze(-1)
+            b_returns = b_advantages + b_values
 
         # optimize policy and value network
         clipfracs = []
         for _ in range(args.update_epochs):
             b_inds = torch.from_numpy(shuffler.permutation(batch_size)).to(device)
-            for start in range(0, batch_size, minibatch_size):
-                mb_inds = b_inds[start : start + minibatch_size]
-                _, newlogprob, entropy, newvalue = agent.get_action_and_value(b_obs[mb_inds], b_actions[mb_inds])
-                logratio = newlogprob - b_logprobs[mb_inds]
+            batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
+            for minibatch in zip(*(x[b_inds].split(minibatch_size) for x in batch), strict=True):
+                mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values = minibatch
+                newlogprob, entropy, newvalue = agent.evaluate(mb_obs, mb_actions)
+                logratio = newlogprob - mb_logprobs
                 ratio = logratio.exp()
 
                 with torch.no_grad():
@@ -499,7 +483,6 @@ if __name__ == "__main__":
                     approx_kl = ((ratio - 1) - logratio).mean()
                     clipfracs.append(((ratio - 1.0).abs() > args.clip_coef).float().mean())
 
-                mb_advantages = b_advantages[mb_inds]
                 if args.norm_adv:
                     mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
 
@@ -507,10 +490,10 @@ if __name__ == "__main__":
                 pg_loss2 = -mb_advantages * torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
                 pg_loss = torch.max(pg_loss1, pg_loss2).mean()
 
-                v_loss = (newvalue - b_returns[mb_inds]) ** 2
+                v_loss = (newvalue - mb_returns) ** 2
                 if args.clip_vloss:
-                    v_change = torch.clamp(newvalue - b_values[mb_inds], -args.clip_coef, args.clip_coef)
-                    v_loss = torch.max(v_loss, (b_values[mb_inds] + v_change - b_returns[mb_inds]) ** 2)
+                    v_clipped = mb_values + torch.clamp(newvalue - mb_values, -args.clip_coef, args.clip_coef)
+                    v_loss = torch.max(v_loss, (v_clipped - mb_returns) ** 2)
                 v_loss = 0.5 * v_loss.mean()
 
                 entropy_loss = entropy.mean()

@@ -64,7 +64,9 @@ def bc_step(
     if not isinstance(dist, Distribution):
         raise TypeError(f"expected `policy` to return a torch Distribution, got {type(dist).__name__}")
     act = _match(act, dist, parameters[0])
-    if loss == "nll":
+    if loss == "nll" and type(dist) is Categorical and act.ndim == 1:  # what follows in fewer operations
+        objective = torch.nn.functional.nll_loss(dist.logits, act)
+    elif loss == "nll":
         objective = -dist.log_prob(act).reshape(len(act), -1).sum(dim=1).mean()
     elif _is_discrete(dist):
         raise ValueError(f"expected loss='nll' for discrete actions, got 'mse' for a {type(dist).__name__}")

@@ -1,0 +1,109 @@
+"""A linear layer on one-hot codes that never makes the zeros and ones.
+
+torch and NumPy only, nothing else of this package: the file works when copied alone.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+__all__ = ["Codes", "OneHotEncoder", "OneHotLinear"]
+
+
+class Codes(NamedTuple):
+    """A batch of B observations with N codes each: which rows of the weight each adds up, and the same the other way
+    round, for the gradient."""
+
+    rows: torch.Tensor
+    """``(B, N)`` int32, in [0, num_inputs)."""
+    observations: torch.Tensor | None
+    """``(B * N,)`` int32, in [0, B): the observations that hold row 0, then those that hold row 1, and so on."""
+    starts: torch.Tensor | None
+    """``(num_inputs,)`` int32, where each row's observations start. Both are None where no gradient is recorded."""
+
+
+class OneHotEncoder(nn.Module):
+    """Turns integer observations into :class:`Codes`, which :class:`OneHotLinear` takes; many layers may share them.
+
+    Args:
+        shape: Of one observation, ``(..., channels)``.
+        sizes: How many values each channel has, ``(channels,)``: 0 to size - 1.
+
+    Raises:
+        ValueError: If the shape does not end with the number of channels.
+    """
+
+    offsets: torch.Tensor
+    ends: torch.Tensor
+
+    def __init__(self, shape: Sequence[int], sizes: Sequence[int]) -> None:
+        super().__init__()
+        if len(shape) == 0 or shape[-1] != len(sizes):
+            raise ValueError(f"expected `shape` to end with the {len(sizes)} channels of `sizes`, got {tuple(shape)}")
+        cells = np.arange(math.prod(shape[:-1]))[:, None] * sum(sizes)
+        offsets = cells + np.cumsum([0, *sizes[:-1]])  # (cells, channels)
+        self.num_inputs = math.prod(shape[:-1]) * sum(sizes)
+        self.register_buffer("offsets", torch.from_numpy(offsets.ravel()).int(), persistent=False)
+        self.register_buffer("ends", self.offsets + torch.tensor(sizes).int().repeat(len(cells)), persistent=False)
+
+    def forward(self, observations: torch.Tensor) -> Codes:
+        """Codes of ``observations (B, *shape)`` of integers.
+
+        Raises:
+            ValueError: If a value is outside its channel's range; looked at on a CPU, where a gradient is recorded.
+        """
+        values = observations.flatten(1)
+        rows = values + self.offsets  # int32, the dtype of the offsets, from uint8 and all smaller integers
+        if not torch.is_grad_enabled():
+            return Codes(rows, None, None)
+        columns = values.T  # (N, B): rows of the weight grow with the column, and within a column with the value
+        if columns.device.type == "cpu":
+            if (rows >= self.ends).any() or (values.dtype != torch.uint8 and (rows < self.offsets).any()):
+                raise ValueError(f"expected observations in the ranges of `sizes`, got {observations}")
+            order = torch.from_numpy(np.argsort(columns.numpy(), axis=1, kind="stable"))  # a radix sort
+        else:
+            order = columns.argsort(dim=1, stable=True)
+        counts = torch.bincount(rows.flatten(), minlength=self.num_inputs)
+        return Codes(rows, order.flatten().int(), (counts.cumsum(0) - counts).int())
+
+
+class OneHotLinear(nn.Module):
+    """``one_hot(observations) @ weight + bias``, computed by adding up rows instead of multiplying with zeros.
+
+    Forward adds, for each observation, the weight's rows of its codes; backward adds, for each row, the gradients of
+    the observations that hold it. Equal to the dense product but for rounding, and two to three times as fast on a
+    CPU for MiniGrid's 147 codes of 1029.
+
+    Args:
+        in_features: Length of the one-hot code, ``OneHotEncoder.num_inputs``.
+        out_features: As of ``nn.Linear``.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        bound = 1 / math.sqrt(in_features)  # as nn.Linear
+        self.weight = nn.Parameter(torch.empty(in_features, out_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
+
+    def forward(self, codes: Codes) -> torch.Tensor:
+        """Features ``(B, out_features)``."""
+        product: torch.Tensor = _Product.apply(self.weight, *codes)
+        return product + self.bias
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, rows: torch.Tensor, observations: Any, starts: Any) -> torch.Tensor:
+        ctx.save_for_backward(observations, starts)
+        return F.embedding_bag(rows, weight, mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        observations, starts = ctx.saved_tensors
+        return F.embedding_bag(observations, grad.contiguous(), starts, mode="sum"), None, None, None
