@@ -2,18 +2,21 @@
 
 The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO.
 A boolean is switched on by `--NAME` and off by `--no-NAME` (`--no-cuda`, not `--cuda False`);
-names may be written with hyphens or underscores.
+names may be written with hyphens or underscores. Ctrl-C saves and stops; `--resume` goes on.
 """
 
 import itertools
 import math
+import multiprocessing
+import operator
 import os
 import random
 import re
+import signal
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import Literal
 
@@ -30,6 +33,14 @@ from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and its like)
 from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
+from rapid_wrappers.checkpoint import (
+    StopSignal,
+    load_checkpoint,
+    load_optimizer,
+    random_state,
+    save_checkpoint,
+    set_random_state,
+)
 from rapid_wrappers.one_hot import OneHotEncoder, OneHotLinear
 from rapid_wrappers.scores import episode_score
 
@@ -56,6 +67,10 @@ class Args:
     """whether to record videos of the first environment under `videos/`; not with the native engine"""
     save_model: bool = True
     """whether to save the network into the run's folder at the end"""
+    save_every: int = 100_000
+    """frames from one checkpoint of the run to the next; the end, Ctrl-C and SIGTERM save one too"""
+    resume: str | None = None
+    """go on from a run's folder (or a checkpoint in one), there and with its arguments, but for those given anew"""
     paper: bool = False
     """start from the paper's setting (20M frames, 1 environment, raw input, 1e-4, ...); other flags still override"""
 
@@ -136,14 +151,44 @@ PAPER = Args(
     paper=True, total_timesteps=20_000_000, one_hot=False, learning_rate=1e-4, num_envs=1, buffer_size=10_000,
     age_penalty=0.0, truncation_as_termination=True,
 )  # fmt: skip
+CHECKPOINT = "checkpoint.pt"  # in a run's folder
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
 
 
-def parse_args() -> Args:
+# A checkpoint is of a run with these; others may change on the way.
+FIXED = ("exp_name", "seed", "env_id", "engine", "one_hot", "num_envs", "num_steps", "rapid")
+
+
+def parse_args():
+    """The arguments, and the checkpoint to go on from or None."""
     args = tyro.cli(Args, description=__doc__, default=PAPER if "--paper" in sys.argv else Args())
+    if args.resume is not None:
+        return resume_args(args)
     until = [until for task, until in PAPER_ANNEALING.items() if task in args.env_id]
     paper = replace(PAPER, bc_anneal_until=until[0] if until else None)
     args = tyro.cli(Args, description=__doc__, default=paper if args.paper else Args())
+    return check_args(args), None
+
+
+def resume_args(args):
+    path = os.path.join(args.resume, CHECKPOINT) if os.path.isdir(args.resume) else args.resume
+    state = load_checkpoint(path)
+    if set(state.get("args", ())) != {field.name for field in fields(Args)}:
+        raise ValueError(f"expected {path} to be of this script's version, with its arguments")
+    saved = replace(Args(**state["args"]), resume=path)
+    args = tyro.cli(Args, description=__doc__, default=saved)
+    args = check_args(replace(args, resume=path))
+    changed = {name: (old, getattr(args, name)) for name, old in vars(saved).items() if old != getattr(args, name)}
+    for name in [name for name in FIXED if name in changed]:
+        raise ValueError(
+            "expected `{}` to be {!r} as before, got {!r}: start a run of its own".format(name, *changed[name])
+        )
+    for name, (old, new) in changed.items():
+        print(f"{name}: {new!r} from here on, {old!r} before")
+    return args, state
+
+
+def check_args(args):
     if not args.rapid and args.exp_name == Args.exp_name:
         args.exp_name = "ppo"
     if args.learning_rate is None:
@@ -156,7 +201,7 @@ def parse_args() -> Args:
                 raise ValueError(f"expected `{name}` to be {what}, got {value}")
 
     require(lambda x: x >= 1, "positive", "total_timesteps", "num_envs", "num_steps", "num_minibatches")
-    require(lambda x: x >= 1, "positive", "update_epochs", "torch_threads")
+    require(lambda x: x >= 1, "positive", "update_epochs", "torch_threads", "save_every")
     require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until")
     require(lambda x: x > 0, "positive", "learning_rate", "clip_coef", "max_grad_norm", "target_kl")
     require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
@@ -179,11 +224,11 @@ def parse_args() -> Args:
 
 
 def make_run(name):
-    """Create the folder of this run under `runs/`, with a number behind its name where that is taken."""
+    """Create a folder for this run, `runs/name`, with a number behind the name where it is taken."""
     for number in itertools.count(2):
         try:
             os.makedirs(f"runs/{name}")
-            return name
+            return f"runs/{name}"
         except FileExistsError:
             name = f"{name.split('~')[0]}~{number}"
 
@@ -214,6 +259,8 @@ def choose_engine(args):
 
 def make_env(env_id, idx, capture_video, run_name):
     def thunk():
+        if multiprocessing.parent_process() is not None:  # in a worker, which Ctrl-C would end before it is saved
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         if env_id.startswith(("MiniGrid-", "BabyAI-")):
             import minigrid  # noqa: F401  (registers its ids)
         if capture_video and idx == 0:
@@ -305,9 +352,9 @@ def bc_gap(frames, until):
 
 if __name__ == "__main__":
     try:
-        args = parse_args()
+        args, checkpoint = parse_args()
         args.engine, remark = choose_engine(args)
-    except ValueError as error:
+    except (OSError, TypeError, ValueError) as error:
         sys.exit(f"error: {error}")
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches
@@ -319,7 +366,12 @@ if __name__ == "__main__":
             sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
     if args.capture_video and find_spec("moviepy") is None:
         sys.exit("error: --capture-video needs moviepy: pip install 'rapid-wrappers[video]'")
-    run_name = make_run(f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}")
+    try:
+        name = f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}"
+        run_dir = os.path.dirname(args.resume) or "." if args.resume else make_run(name)
+    except OSError as error:
+        sys.exit(f"error: {error}")
+    run_name = os.path.basename(os.path.abspath(run_dir))
     if args.track:
         wandb.init(
             project=args.wandb_project_name,
@@ -327,6 +379,8 @@ if __name__ == "__main__":
             sync_tensorboard=True,
             config=vars(args),
             name=run_name,
+            id=run_name.replace("~", "-"),
+            resume="allow",
             monitor_gym=True,
             save_code=True,
         )
@@ -355,7 +409,8 @@ if __name__ == "__main__":
         envs = VectorEpisodeScoringWrapper(envs, count=None if args.w2 and args.rapid else False)
         # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
-        os.rmdir(f"runs/{run_name}")
+        if not args.resume:
+            os.rmdir(run_dir)
         sys.exit(f"error: {args.env_id}: {error}")
     first_action = int(envs.single_action_space.start)
 
@@ -379,27 +434,62 @@ if __name__ == "__main__":
     bc_next, bc_loss = 1, float("nan")
     # end RAPID
 
-    writer = SummaryWriter(f"runs/{run_name}")
+    # start, or go on from a checkpoint
+    global_step = 0
+    recent_returns = deque(maxlen=100)
+    print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
+    if checkpoint is None:
+        next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
+    else:
+        try:
+            global_step = operator.index(checkpoint["global_step"])
+            if global_step < 1 or global_step % batch_size:
+                raise ValueError(f"expected whole rollouts of {batch_size} frames, got {global_step} frames")
+            recent_returns.extend(map(float, checkpoint["recent_returns"]))
+            agent.load_state_dict(checkpoint["agent"])
+            load_optimizer(optimizer, checkpoint["optimizer"])
+            shuffler.bit_generator.state = checkpoint["shuffler"]
+            # RAPID
+            counter.load_state_dict(checkpoint["counter"])
+            buffer.load_state_dict(checkpoint["buffer"])
+            bc_next, bc_loss = operator.index(checkpoint["bc_next"]), float(checkpoint["bc_loss"])
+            # end RAPID
+            if args.engine == "native":
+                next_obs = envs.env.load_state_dict(checkpoint["envs"])
+                envs.load_state_dict(checkpoint["episodes"])
+            else:
+                print(f"episodes in flight start anew: the {args.engine} engine's environments cannot be saved")
+                seeds = np.random.SeedSequence(args.seed, spawn_key=(global_step,)).generate_state(args.num_envs)
+                next_obs, _ = envs.reset(seed=seeds.tolist())
+            set_random_state(checkpoint["random"])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            sys.exit(f"error: {args.resume} does not fit this run: {error}")
+    if global_step >= num_iterations * batch_size:
+        sys.exit(f"error: {args.resume} has {global_step} frames already: raise --total-timesteps")
+    try:
+        writer = SummaryWriter(run_dir, purge_step=global_step + 1 if global_step else None)
+    except OSError as error:
+        sys.exit(f"error: {error}")
     writer.add_text(
         "hyperparameters",
         "|param|value|\n|-|-|\n%s" % ("\n".join([f"|{key}|{value}|" for key, value in vars(args).items()])),
+        global_step,
     )
 
     # rollout storage
-    print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
     shape = (args.num_steps, args.num_envs)
-    next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
     next_obs = torch.as_tensor(next_obs if next_obs.dtype != np.float64 else next_obs.astype(np.float32)).to(device)
     obs = torch.zeros((*shape, *next_obs.shape[1:]), dtype=next_obs.dtype, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logits = torch.zeros((*shape, envs.single_action_space.n), device=device)
     rewards, terminations, dones = np.zeros((3, *shape), dtype=np.float32)
 
-    global_step = 0
-    start_time = time.time()
-    recent_returns = deque(maxlen=100)
-    bar = tqdm(total=num_iterations * batch_size, unit=" frames", dynamic_ncols=True, mininterval=1.0)
-    for iteration in range(1, num_iterations + 1):
+    start_step, start_time = global_step, time.time()
+    stop = StopSignal(lambda name: print(f"\n{name}: saving at the end of this rollout", flush=True))
+    bar = tqdm(
+        total=num_iterations * batch_size, initial=start_step, unit=" frames", dynamic_ncols=True, mininterval=1.0
+    )
+    for iteration in range(start_step // batch_size + 1, num_iterations + 1):
         if args.anneal_lr:
             optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
 
@@ -511,7 +601,7 @@ if __name__ == "__main__":
         explained_var = 1 - (b_returns - b_values).var() / var_y if var_y > 0 else float("nan")
 
         mean_return = np.mean(recent_returns) if recent_returns else float("nan")
-        sps = int(global_step / (time.time() - start_time))
+        sps = int((global_step - start_step) / (time.time() - start_time))
         if recent_returns:
             writer.add_scalar("charts/mean_episodic_return", mean_return, global_step)
         writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], global_step)
@@ -539,14 +629,45 @@ if __name__ == "__main__":
         bar.update(batch_size)
         bar.set_postfix(status)
 
+        if stop or iteration == num_iterations or global_step % args.save_every < batch_size:
+            try:
+                writer.flush()  # so that no point before the checkpoint is lost
+                save_checkpoint(
+                    os.path.join(run_dir, CHECKPOINT),
+                    {
+                        "args": vars(args),
+                        "global_step": global_step,
+                        "recent_returns": list(recent_returns),
+                        "agent": agent.state_dict(),
+                        "optimizer": optimizer.state_dict(),
+                        "shuffler": shuffler.bit_generator.state,
+                        # RAPID
+                        "counter": counter.state_dict(),
+                        "buffer": buffer.state_dict(),
+                        "bc_next": bc_next,
+                        "bc_loss": float(bc_loss),
+                        # end RAPID
+                        "envs": envs.env.state_dict() if args.engine == "native" else None,
+                        "episodes": envs.state_dict() if args.engine == "native" else None,
+                        "random": random_state(),
+                    },
+                )
+            except OSError as error:
+                sys.exit(f"error: no checkpoint at {global_step} frames, the one before is still there: {error}")
+        if stop:
+            break
+
     bar.close()
     envs.close()
     writer.close()
-    print(f"{global_step} frames in {time.time() - start_time:.0f} s; "
+    print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "
           f"mean return of the last {len(recent_returns)} episodes: {mean_return:.3f}")  # fmt: skip
+    if stop:
+        print(f"go on:   python {sys.argv[0]} --resume {run_dir}")
+        sys.exit(128 + stop.number)
     if args.save_model:
-        model_path = f"runs/{run_name}/{args.exp_name}.cleanrl_model"
+        model_path = f"{run_dir}/{args.exp_name}.cleanrl_model"
         torch.save(agent.state_dict(), f"{model_path}.tmp")
         os.replace(f"{model_path}.tmp", model_path)
         print(f"network: {model_path}")
-    print(f"curves:  tensorboard --logdir runs/{run_name}")
+    print(f"curves:  tensorboard --logdir {run_dir}")

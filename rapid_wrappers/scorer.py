@@ -85,6 +85,10 @@ class EpisodeScorer:
             array = array.reshape(shape)
         return array
 
+    def form(self, name: str) -> tuple[np.dtype, tuple[int, ...]]:
+        """Dtype and shape of one ``"observation"`` or ``"action"``."""
+        return self._spaces[name]
+
     def identify(self, states: NDArray) -> NDArray[np.int64] | None:
         """Ids of the states of one or more episodes, or None where states are not counted."""
         return self.counter.identify(states) if self.count else None

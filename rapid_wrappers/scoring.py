@@ -309,6 +309,71 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         self._started = True
         return observations, rewards, terminations, truncations, infos
 
+    def state_dict(self) -> dict[str, Any]:
+        """The episodes in flight, as arrays: what was seen and done in each, one after the other, and what it returned.
+
+        The environments' own state is not in, nor are the counts (``counter.state_dict()``).
+        """
+        state = {"started": self._started, "active": self._active, "lengths": self._lengths, "returns": self._returns}
+        kept = {
+            name: np.concatenate(
+                [values[i, :n] for i, n in enumerate(self._num_kept(name, self._active, self._lengths))]
+            )
+            for name, values in self._kept.items()
+        }
+        return {name: np.array(value) for name, value in state.items()} | {"kept": kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the episodes of a :meth:`state_dict`, with environments in the state they had then.
+
+        Raises:
+            ValueError: If ``state`` is not of that form, or does not fit these environments; nothing changes then.
+        """
+        try:
+            loaded, kept = self._parse(state)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ValueError("expected `state` to be a `state_dict()` of a VectorEpisodeScoringWrapper") from error
+        if "states" in kept:
+            self._scorer.follow(kept["states"].dtype, kept["states"].shape[2:])
+        vars(self).update(loaded, _kept=kept)
+
+    def _parse(self, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """The attributes that ``state`` describes, copied and checked, and what is kept of the episodes."""
+        if set(state) != {"started", "active", "lengths", "returns", "kept"}:
+            raise ValueError(f"expected the keys of a `state_dict()`, got {list(state)}")
+        active, lengths, returns = (np.array(state[name]) for name in ("active", "lengths", "returns"))
+        for name, array, own in (
+            ("active", active, self._active), ("lengths", lengths, self._lengths), ("returns", returns, self._returns)
+        ):  # fmt: skip
+            if array.shape != own.shape or array.dtype != own.dtype:
+                raise ValueError(f"expected `{name}` to be {own.shape} of {own.dtype}, got {array.shape} {array.dtype}")
+        if lengths.min() < 0 or not np.isfinite(returns).all():
+            raise ValueError(f"expected lengths from 0 and finite returns, got {lengths} and {returns}")
+        lengths[~active], started = 0, bool(state["started"])
+        names = {"states"} if self._state is not None else set()
+        names |= {"observations"} if self._record or self._state is None else set()
+        names |= {"actions"} if lengths.any() or "actions" in state["kept"] else set()
+        if set(state["kept"]) != (names if started or state["kept"] else set()):
+            raise ValueError(f"expected {sorted(names)} of the episodes, got {sorted(state['kept'])}")
+        kept = {}
+        for name, packed in state["kept"].items():
+            rows, numbers = np.asarray(packed), self._num_kept(name, active, lengths)
+            dtype, shape = rows.dtype, rows.shape[1:]
+            if name != "states":
+                dtype, shape = self._scorer.form(name.removesuffix("s"))
+            if rows.dtype != dtype or rows.shape != (numbers.sum(), *shape):
+                raise ValueError(f"expected `{name}` to be {(numbers.sum(), *shape)} of {dtype}, "
+                                 f"got {rows.shape} of {rows.dtype}")  # fmt: skip
+            kept[name] = np.empty((*self._batch, max(64, numbers.max() + 1), *shape), dtype)
+            for i, (end, number) in enumerate(zip(numbers.cumsum(), numbers, strict=True)):
+                kept[name][i, :number] = rows[end - number : end]
+        return {"_started": started, "_active": active, "_lengths": lengths, "_returns": returns}, kept
+
+    @staticmethod
+    def _num_kept(name: str, active: NDArray[np.bool_], lengths: NDArray[np.int_]) -> NDArray[np.int_]:
+        """Rows in use for each episode in flight: one more than actions where there is one to act on."""
+        return np.where(active, lengths + (name != "actions"), 0)
+
     def _begin(self, mask: NDArray[np.bool_]) -> None:
         self._active = self._active | mask
         self._lengths[mask] = 0

@@ -20,7 +20,15 @@ import torch
 net = torch.nn.Linear(2, 3)
 policy = lambda obs: torch.distributions.Categorical(logits=net(obs))
 bc.bc_step(policy, torch.optim.Adam(net.parameters()), torch.ones(4, 2), [0, 1, 2, 0])""",
+    "checkpoint": """
+checkpoint.save_checkpoint("c.pt", {"random": checkpoint.random_state()})
+checkpoint.set_random_state(checkpoint.load_checkpoint("c.pt")["random"])""",
+    "one_hot": """
+import torch
+encoder = one_hot.OneHotEncoder((3, 2), sizes=(4, 5))
+assert one_hot.OneHotLinear(encoder.num_inputs, 6)(encoder(torch.ones(8, 3, 2, dtype=torch.uint8))).shape == (8, 6)""",
 }
+TORCH = {"bc", "checkpoint", "one_hot"}
 
 
 def run(code, cwd):
@@ -30,7 +38,7 @@ def run(code, cwd):
 @pytest.mark.parametrize("name", COPYABLE)
 def test_a_copyable_file_works_alone_in_an_empty_folder(name, tmp_path):
     shutil.copy(PACKAGE / f"{name}.py", tmp_path)
-    others = {"rapid_wrappers", "gymnasium", "minigrid"} | (set() if name == "bc" else {"torch"})
+    others = {"rapid_wrappers", "gymnasium", "minigrid"} | (set() if name in TORCH else {"torch"})
     run(f"import sys, {name}\n{COPYABLE[name]}\nassert not {others} & set(sys.modules), sys.modules.keys()", tmp_path)
 
 

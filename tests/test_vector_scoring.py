@@ -562,3 +562,98 @@ def test_around_envpool_each_episode_is_whole(num_envs):
             assert len(rows[i]) - len(episode) == (0 if episodes <= num_envs and len(rows[i]) == len(episode) else 1)
             rows[i] = []
     assert episodes >= 5 * num_envs
+
+
+def native(mode, num_envs=3):
+    envs = gym.make_vec("rapid/KeyCorridorS3R1-v0", num_envs, "vector_entry_point", autoreset_mode=mode, max_steps=20)
+    return VectorEpisodeScoringWrapper(envs)
+
+
+def go_on(envs, actions, ended):
+    """The episodes of these actions from where `envs` is, as (step, env_index, Episode)."""
+    found = []
+    for step, taken in enumerate(actions):
+        if envs.metadata["autoreset_mode"] is DISABLED and ended.any():
+            envs.reset(options={"reset_mask": ended})
+        *_, terminations, truncations, infos = envs.step(taken)
+        ended = terminations | truncations
+        found += [(step, i, episode) for i, episode in finished_episodes(infos)]
+    return found
+
+
+@each_mode
+@pytest.mark.parametrize("at", [0, 1, 19, 20, 21, 47, 60])
+def test_episodes_in_flight_go_on_from_their_state_in_another_process_to_be(mode, at):
+    actions = np.random.default_rng(0).integers(0, 7, (100, 3))
+    envs = native(mode)
+    envs.reset(seed=0)
+    ended = np.zeros(3, bool)
+    for taken in actions[:at]:
+        if mode is DISABLED and ended.any():
+            envs.reset(options={"reset_mask": ended})
+        *_, terminations, truncations, _ = envs.step(taken)
+        ended = terminations | truncations
+    states = [part.state_dict() for part in (envs.env, envs, envs.counter)]
+    copy = native(mode)
+    for part, state in zip((copy.env, copy, copy.counter), states, strict=True):
+        part.load_state_dict(state)
+    assert_same_episodes(go_on(copy, actions[at:], ended), go_on(envs, actions[at:], ended))
+
+
+def test_a_state_is_a_copy_and_scores_something_else_than_observations_too():
+    def make(record=True):
+        return VectorEpisodeScoringWrapper(
+            scripted([100], [100]), state=lambda observations, infos: observations[:, 1:] / 2, record=record
+        )
+
+    envs = make()
+    envs.reset()
+    for _ in range(70):
+        envs.step([0, 0])
+    state = envs.state_dict()
+    before = [state["lengths"].copy(), state["kept"]["states"].copy()]
+    envs.step([0, 0])
+    np.testing.assert_array_equal(state["lengths"], before[0])
+    np.testing.assert_array_equal(state["kept"]["states"], before[1])
+    other = make()
+    other.load_state_dict(state)
+    assert other.local == "std"
+    assert not other.count
+    with pytest.raises(ValueError, match=r"expected \['actions', 'states'\]"):
+        make(record=False).load_state_dict(state)
+
+
+def test_the_state_before_the_first_reset_is_one_too():
+    envs = native(SAME_STEP)
+    envs.load_state_dict(native(SAME_STEP).state_dict())
+    with pytest.raises(ResetNeeded):
+        envs.step([0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda state: state.pop("active"), "keys"),
+        (lambda state: state.update(active=np.ones(2, bool)), "`active`"),
+        (lambda state: state.update(lengths=np.ones(3)), "`lengths`"),
+        (lambda state: state.update(lengths=np.full(3, -1)), "lengths from 0"),
+        (lambda state: state.update(lengths=np.full(3, 2**60)), "to be"),
+        (lambda state: state.update(returns=np.full(3, np.nan)), "finite returns"),
+        (lambda state: state["kept"].pop("actions"), "of the episodes"),
+        (lambda state: state["kept"].update(actions=state["kept"]["actions"][1:]), "`actions`"),
+        (lambda state: state["kept"].update(actions=state["kept"]["actions"] / 2), "`actions`"),
+        (lambda state: state["kept"].update(observations=state["kept"]["observations"][:, 1:]), "`observations`"),
+        (lambda state: state.update(kept=3), "state_dict"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil, message):
+    envs = native(SAME_STEP)
+    envs.reset(seed=0)
+    for _ in range(5):
+        envs.step([0, 1, 2])
+    state, before = envs.state_dict(), envs.state_dict()
+    spoil(state)
+    with pytest.raises(ValueError, match=message):
+        envs.load_state_dict(state)
+    for name, value in envs.state_dict()["kept"].items():
+        np.testing.assert_array_equal(value, before["kept"][name])

@@ -1,0 +1,177 @@
+"""Checkpoints of a training run: one file, replaced as a whole or not at all, and loaded without executing anything.
+
+torch and NumPy only, nothing else of this package: the file works when copied alone.
+"""
+
+import io
+import os
+import random
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["StopSignal", "load_checkpoint", "load_optimizer", "random_state", "save_checkpoint", "set_random_state"]
+
+FORMAT = "rapid checkpoint 1"
+_ARRAY = "numpy array"  # key under which an array stands as a tensor, the form that `weights_only` loads
+
+
+def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
+    """Write ``state`` to ``path``; whatever happens, a file of that name is the old one or the new one, complete.
+
+    Args:
+        path: The file. What is written goes to ``<path>.tmp`` first, is on the disk before it takes the name, and is
+            removed again where writing fails.
+        state: Nested dictionaries, lists and tuples of tensors, arrays, numbers, strings and None.
+
+    Raises:
+        TypeError: If something else is in ``state``.
+        OSError: If the file cannot be written, for want of space or of permission. The old one is still there.
+    """
+    path = Path(path)
+    content = io.BytesIO()  # in memory first, so that errors of the disk come as what they are
+    torch.save({"format": FORMAT, "state": _to_tensors(state)}, content)
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # so that the name survives a loss of power, too
+        finally:
+            os.close(folder)
+
+
+def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
+    """What :func:`save_checkpoint` wrote, with tensors on the CPU. Nothing in the file is executed.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is not a whole checkpoint of this format.
+    """
+    content = io.BytesIO(Path(path).read_bytes())
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of a pickle that is no checkpoint, which is said below
+            loaded = _to_arrays(torch.load(content, map_location="cpu", weights_only=True))
+    except Exception as error:  # torch raises many kinds, for files cut short, changed, or with code in them
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise ValueError(f"expected {path} to be a checkpoint, whole and without code, got: {reason}") from error
+    found = loaded.get("format") if isinstance(loaded, dict) else None
+    if found != FORMAT or not isinstance(loaded.get("state"), dict):
+        raise ValueError(f"expected {path} to have the format {FORMAT!r}, got {found!r:.100}")
+    state: dict[str, Any] = loaded["state"]
+    return state
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Give an optimizer the moments and steps of a ``state_dict``; learning rate and other options stay its own.
+
+    Raises:
+        ValueError: If ``state`` does not fit the optimizer's parameters (torch does not look); nothing changes then.
+    """
+    own = optimizer.state_dict()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    try:
+        for index, entries in state["state"].items():
+            for name, value in entries.items():
+                expected = () if name == "step" else parameters[index].shape
+                if not isinstance(value, torch.Tensor) or value.shape != expected:
+                    raise ValueError(f"expected {name!r} of shape {tuple(expected)}, got {value!r:.100}")
+        optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"expected the state of an optimizer of these parameters: {error}") from error
+
+
+def random_state() -> dict[str, Any]:
+    """States of the global generators: Python's, NumPy's, torch's on the CPU and on each CUDA device."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all(),
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Set the global generators to a :func:`random_state`; CUDA's only on as many devices as there are.
+
+    Raises:
+        ValueError: If ``state`` is not of that form.
+    """
+    try:
+        for setter, value in (
+            (random.setstate, state["python"]),
+            (np.random.set_state, state["numpy"]),
+            (torch.set_rng_state, state["torch"]),
+        ):
+            setter(value)
+        for device, value in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(value, device)
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"expected states of Python's, NumPy's and torch's generators, got {error}") from error
+
+
+class StopSignal:
+    """True once SIGINT (Ctrl-C) or SIGTERM has come, for a loop to save and stop; a second one interrupts at once.
+
+    Args:
+        notice: Called with the signal's name when the first one comes.
+    """
+
+    def __init__(self, notice: Callable[[str], None] = lambda name: None) -> None:
+        self.number: int | None = None  # of the signal, once it has come
+        self._notice = notice
+        self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __bool__(self) -> bool:
+        """Whether a signal has come."""
+        return self.number is not None
+
+    def restore(self) -> None:
+        """Give the signals back to who had them before."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        self.restore()
+        self._notice(signal.Signals(number).name)
+
+
+def _to_tensors(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_to_tensors(key): _to_tensors(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_to_tensors, value)] if isinstance(value, list) else tuple(map(_to_tensors, value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return {_ARRAY: torch.from_numpy(np.array(value))}
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise TypeError(f"expected tensors, arrays, numbers, strings, None and containers of them, got {value!r:.100}")
+
+
+def _to_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_ARRAY}:
+            return _to_arrays(value[_ARRAY]).numpy()
+        return {key: _to_arrays(entry) for key, entry in value.items()}
+    if isinstance(value, torch.Tensor):
+        return value.contiguous()  # a file may say that few numbers are many: memory that compiled code runs out of
+    return type(value)(map(_to_arrays, value)) if isinstance(value, list | tuple) else value
