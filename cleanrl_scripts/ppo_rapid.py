@@ -27,7 +27,6 @@ import torch.nn as nn
 import torch.optim as optim
 import tyro
 from gymnasium.vector import AutoresetMode
-from torch.distributions.categorical import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -325,9 +324,6 @@ class Agent(nn.Module):
     def get_value(self, x):
         return self.critic(self.encode(x)).squeeze(-1)
 
-    def policy(self, x):
-        return Categorical(logits=self.get_logits(x), validate_args=False)
-
     def evaluate(self, x, action):
         encoded = self.encode(x)
         logprobs = self.actor(encoded).log_softmax(dim=-1)
@@ -537,7 +533,7 @@ if __name__ == "__main__":
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
-                    bc_loss = bc_step(agent.policy, optimizer, bc_obs, bc_actions - first_action)["loss"]
+                    bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions - first_action)["loss"]
             # end RAPID
 
             rewards[step], terminations[step], dones[step] = reward, terminated, terminated | truncated

@@ -3,6 +3,7 @@
 torch only, nothing else of this package: the file works when copied alone.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ __all__ = ["bc_step"]
 
 
 def bc_step(
-    policy: Callable[[torch.Tensor], Distribution],
+    policy: Callable[[torch.Tensor], Distribution | torch.Tensor],
     optimizer: torch.optim.Optimizer,
     observations: Any,
     actions: Any,
@@ -29,7 +30,8 @@ def bc_step(
     With the RL optimizer itself both losses share its moments and learning rate, as in the authors' code.
 
     Args:
-        policy: Maps a batch of observations to a ``torch.distributions.Distribution`` over the actions.
+        policy: Maps a batch of observations to a ``torch.distributions.Distribution`` over the actions; or, for
+            discrete actions, to the logits ``(N, num_actions)`` of a categorical one, which takes the least time.
         optimizer: Steps once.
         observations: ``(N, *obs_shape)`` array or tensor, N >= 1.
         actions: ``(N, *act_shape)`` array or tensor. Discrete ones are counted from 0, as ``(N,)`` or ``(N, 1)``.
@@ -46,7 +48,7 @@ def bc_step(
     Raises:
         ValueError: If the batch is empty, lengths or shapes disagree, a discrete action is outside the distribution's
             support (checked where actions arrive in host memory), or the loss is not finite (checked on the CPU).
-        TypeError: If the batch is not arrays, or ``policy`` does not return a distribution.
+        TypeError: If the batch is not arrays, or ``policy`` returns neither a distribution nor a tensor.
             In either case no parameter has moved.
     """
     if loss not in ("nll", "mse"):
@@ -61,18 +63,19 @@ def bc_step(
                          f"got shapes {tuple(obs.shape)} and {tuple(act.shape)}")  # fmt: skip
 
     dist = policy(obs)
-    if not isinstance(dist, Distribution):
-        raise TypeError(f"expected `policy` to return a torch Distribution, got {type(dist).__name__}")
-    act = _match(act, dist, parameters[0])
-    if loss == "nll" and type(dist) is Categorical and act.ndim == 1:  # what follows in fewer operations
-        objective = torch.nn.functional.nll_loss(dist.logits, act)
-    elif loss == "nll":
-        objective = -dist.log_prob(act).reshape(len(act), -1).sum(dim=1).mean()
-    elif _is_discrete(dist):
-        raise ValueError(f"expected loss='nll' for discrete actions, got 'mse' for a {type(dist).__name__}")
+    if isinstance(dist, torch.Tensor):
+        objective = _cross_entropy(dist, act, loss)
+    elif not isinstance(dist, Distribution):
+        raise TypeError(f"expected `policy` to return a torch Distribution or logits, got {type(dist).__name__}")
     else:
-        objective = (_mean(dist) - act).square().mean()
-    if objective.device.type == "cpu" and not torch.isfinite(objective):  # elsewhere looking would wait for the device
+        act = _match(act, dist, parameters[0])
+        if loss == "nll":
+            objective = -dist.log_prob(act).reshape(len(act), -1).sum(dim=1).mean()
+        elif _is_discrete(dist):
+            raise ValueError(f"expected loss='nll' for discrete actions, got 'mse' for a {type(dist).__name__}")
+        else:
+            objective = (_mean(dist) - act).square().mean()
+    if objective.device.type == "cpu" and not math.isfinite(objective.item()):  # elsewhere it would wait for the device
         raise ValueError(f"expected a finite loss, got {objective.item()}: `observations` are not finite, or "
                          "`actions` lie on or outside the edge of the distribution's support")  # fmt: skip
 
@@ -91,6 +94,20 @@ def _as_tensor(name: str, value: Any) -> torch.Tensor:
     except (RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"expected `{name}` to be one array or tensor, got {type(value).__name__}: "
                         "of a Dict or Tuple space select or flatten the entries first") from error  # fmt: skip
+
+
+def _cross_entropy(logits: torch.Tensor, actions: torch.Tensor, loss: str) -> torch.Tensor:
+    """The negative log-likelihood of ``actions`` under a categorical distribution, in one operation."""
+    if loss != "nll":
+        raise ValueError("expected loss='nll' for discrete actions, got 'mse' for logits")
+    if logits.ndim != 2 or len(logits) != len(actions) or actions.numel() != len(actions):
+        raise ValueError("expected logits (N, num_actions) and one action for each, "
+                         f"got shapes {tuple(logits.shape)} and {tuple(actions.shape)}")  # fmt: skip
+    if actions.device.type == "cpu":  # elsewhere torch itself stops at an action out of range
+        low, high = (x.item() for x in actions.aminmax())
+        if low < 0 or high >= logits.shape[1] or (actions.is_floating_point() and (actions % 1 != 0).any()):
+            raise ValueError(f"expected `actions` in [0, {logits.shape[1]}), got values from {low} to {high}")
+    return torch.nn.functional.cross_entropy(logits, actions.reshape(-1).to(logits.device, torch.int64))
 
 
 def _is_discrete(dist: Distribution) -> bool:

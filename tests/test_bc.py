@@ -233,4 +233,36 @@ def test_mse_of_discrete_actions_and_a_policy_without_distribution_are_refused()
     with pytest.raises(ValueError, match="nll"):
         bc_step(actor.policy, optimizer, OBS, actions, loss="mse")
     with pytest.raises(TypeError, match="Distribution"):
-        bc_step(actor.actor, optimizer, OBS, actions)
+        bc_step(lambda x: None, optimizer, OBS, actions)
+
+
+def test_logits_do_what_their_categorical_distribution_does():
+    actor, optimizer, actions = make("categorical")
+    other, others, _ = make("categorical")
+    for _ in range(3):
+        loss = bc_step(lambda x: actor.actor(x.float()), optimizer, OBS, actions)["loss"]
+        expected = bc_step(other.policy, others, OBS, np.array(actions)[:, None])["loss"]
+        torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(actor.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda logits, actions: (logits[:-1], actions), "one action for each"),
+        (lambda logits, actions: (logits[:, 0], actions), "one action for each"),
+        (lambda logits, actions: (logits, np.stack([actions, actions], 1)), "one action for each"),
+        (lambda logits, actions: (logits, np.array(actions) - 1), r"in \[0, "),
+        (lambda logits, actions: (logits, np.array(actions) + logits.shape[1]), r"in \[0, "),
+        (lambda logits, actions: (logits, np.array(actions) / 2), r"in \[0, "),
+        (lambda logits, actions: (logits * float("nan"), actions), "finite loss"),
+    ],
+)
+def test_logits_and_actions_that_do_not_fit_are_refused_and_nothing_moves(spoil, message):
+    actor, optimizer, actions = make("categorical")
+    before = [p.clone() for p in actor.parameters()]
+    with torch.no_grad():
+        _, given = spoil(actor.actor(torch.tensor(OBS).float()), actions)
+    with pytest.raises(ValueError, match=message):
+        bc_step(lambda x: spoil(actor.actor(x.float()), actions)[0], optimizer, OBS, given)
+    assert all(torch.equal(p, q) for p, q in zip(actor.parameters(), before, strict=True))

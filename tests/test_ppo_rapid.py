@@ -143,7 +143,7 @@ def test_the_saved_network_loads_without_executing_anything_and_acts_the_same(tr
     state = torch.load(run["model_path"], weights_only=True)
     agent = run["Agent"](run["envs"], one_hot=True)
     agent.load_state_dict(state)
-    assert torch.equal(agent.policy(run["b_obs"]).logits, run["agent"].policy(run["b_obs"]).logits)
+    assert torch.equal(agent.get_logits(run["b_obs"]), run["agent"].get_logits(run["b_obs"]))
     assert not list(Path("runs").rglob("*.tmp"))
 
 
@@ -201,7 +201,7 @@ def test_the_native_engine_is_the_default_where_there_is_one(monkeypatch, argv, 
     monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", *argv])
     if not numba:
         hide_numba(monkeypatch)
-    chosen, remark = ppo_rapid.choose_engine(ppo_rapid.parse_args())
+    chosen, remark = ppo_rapid.choose_engine(ppo_rapid.parse_args()[0])
     assert chosen == engine
     assert ("rapid-wrappers[native]" in remark) is not numba
 
@@ -311,9 +311,9 @@ def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(train):
 def test_the_papers_annealing_can_be_switched_off_and_so_can_the_flag(monkeypatch):
     argv = ["ppo_rapid.py", "--paper", "--env-id", "rapid/KeyCorridorS3R2-v0"]
     monkeypatch.setattr(sys, "argv", [*argv, "--bc-anneal-until", "None"])
-    assert ppo_rapid.parse_args().bc_anneal_until is None
+    assert ppo_rapid.parse_args()[0].bc_anneal_until is None
     monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--no-paper"])
-    assert ppo_rapid.parse_args() == ppo_rapid.Args(learning_rate=3e-4)
+    assert ppo_rapid.parse_args()[0] == ppo_rapid.Args(learning_rate=3e-4)
 
 
 def test_a_small_image_that_is_not_minigrids_is_not_taken_for_its_codes(train, scripted):
@@ -341,7 +341,7 @@ def test_the_paper_flag_anneals_where_the_authors_commands_do(monkeypatch):
     for env_id, until in (("rapid/KeyCorridorS3R2-v0", 1_200_000), ("MiniGrid-KeyCorridorS3R3-v0", 3_000_000),
                           ("rapid/KeyCorridorS4R3-v0", None)):  # fmt: skip
         monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--env-id", env_id])
-        assert ppo_rapid.parse_args().bc_anneal_until == until
+        assert ppo_rapid.parse_args()[0].bc_anneal_until == until
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,11 @@ def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, m
 
 def test_two_runs_of_one_name_get_a_folder_each(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [ppo_rapid.make_run("a__b__1__2") for _ in range(3)] == ["a__b__1__2", "a__b__1__2~2", "a__b__1__2~3"]
+    assert [ppo_rapid.make_run("a__b__1__2") for _ in range(3)] == [
+        "runs/a__b__1__2",
+        "runs/a__b__1__2~2",
+        "runs/a__b__1__2~3",
+    ]
 
 
 def test_tracking_without_wandb_ends_before_anything_is_trained(train, monkeypatch):
@@ -391,7 +395,7 @@ def test_tracking_without_wandb_ends_before_anything_is_trained(train, monkeypat
 def test_the_help_beside_the_paper_flag_shows_the_papers_setting(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--paper", "--help"])
     with pytest.raises(SystemExit):
-        ppo_rapid.parse_args()
+        ppo_rapid.parse_args()[0]
     assert "20000000" in capsys.readouterr().out
 
 
