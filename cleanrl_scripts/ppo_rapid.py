@@ -133,6 +133,9 @@ class Args:
     """imitation updates after each episode"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
+    bc_target_loss: float = 0.3
+    """no more imitation in a rollout once its loss is below this, or the agent learns the buffer by heart and explores
+    no more; 0 never stops, as in the paper"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J); by default it never ends"""
     whole_episodes: bool = False
@@ -148,7 +151,7 @@ class Args:
 # Table of Appendix A, and the authors' code where the paper is silent (time limits as terminations).
 PAPER = Args(
     paper=True, total_timesteps=20_000_000, one_hot=False, learning_rate=1e-4, num_envs=1, buffer_size=10_000,
-    age_penalty=0.0, truncation_as_termination=True,
+    age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
@@ -204,7 +207,7 @@ def check_args(args):
     require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until")
     require(lambda x: x > 0, "positive", "learning_rate", "clip_coef", "max_grad_norm", "target_kl")
     require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
-    require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty")
+    require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty", "bc_target_loss")
     require(lambda x: True, "finite", "w0", "w1", "w2")
     require(lambda x: 0 <= x < 2**32, "in [0, 2**32)", "seed")
     batch_size = args.num_envs * args.num_steps
@@ -534,6 +537,9 @@ if __name__ == "__main__":
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions - first_action)["loss"]
+                    if bc_loss < args.bc_target_loss:
+                        imitate = False  # until the next rollout, which looks again
+                        break
             # end RAPID
 
             rewards[step], terminations[step], dones[step] = reward, terminated, terminated | truncated

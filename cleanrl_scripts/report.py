@@ -23,11 +23,13 @@ class Args:
     csv: Path | None = None
     """where to write the curves: environment and experiment, seed, frames, mean return"""
     png: Path | None = None
-    """where to draw them: the mean over seeds and the range from the lowest to the highest seed"""
+    """where to draw them, a panel an environment: mean over seeds, and range from the lowest to the highest"""
     thresholds: tuple[float, ...] = (0.5, 0.75)
     """mean returns for which the first frame that reaches them is printed"""
     every: int = 10_000
     """frames between two points of a curve"""
+    sample_every: int = 1_280
+    """frames between two looks at the mean return for its maximum, as in the paper"""
 
 
 def parse_name(run: Path) -> tuple[str, str]:
@@ -40,12 +42,13 @@ def parse_name(run: Path) -> tuple[str, str]:
     return f"{env_id} {experiment}", seed
 
 
-def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Frame and return of each finished episode."""
+def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray, float]:
+    """Frame and return of each finished episode, and the minutes from the first to the last event (pauses included)."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0})
     events.Reload()
     points = events.Scalars(RETURN) if RETURN in events.Tags()["scalars"] else []
-    return np.array([p.step for p in points]), np.array([p.value for p in points])
+    minutes = (points[-1].wall_time - events.FirstEventTimestamp()) / 60 if points else 0.0
+    return np.array([p.step for p in points]), np.array([p.value for p in points]), minutes
 
 
 def mean_return(frames: np.ndarray, returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,37 +57,59 @@ def mean_return(frames: np.ndarray, returns: np.ndarray) -> tuple[np.ndarray, np
     return frames[WINDOW - 1 :], (total[WINDOW:] - total[:-WINDOW]) / WINDOW
 
 
+def sample(frames: np.ndarray, values: np.ndarray, every: int) -> tuple[np.ndarray, np.ndarray]:
+    """The curve at multiples of ``every``: the value at the last episode that had ended by then."""
+    grid = np.arange(-(-frames[0] // every) * every, frames[-1] + 1, every)
+    return grid, values[np.searchsorted(frames, grid, side="right") - 1]
+
+
 def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path) -> None:
     try:
         import matplotlib.pyplot as plt
     except ModuleNotFoundError:
         raise SystemExit("error: --png needs matplotlib: pip install 'rapid-wrappers[report]'") from None
-    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    environments = {name.split(" ")[0] for name in curves}
-    if len(environments) == 1:
-        axes.set_title(environments.pop(), fontsize="medium")
-        curves = {name.split(" ")[1]: seeds for name, seeds in curves.items()}
-    for experiment, seeds in curves.items():
-        start = max(frames[0] for frames, _ in seeds.values())
-        end = min(frames[-1] for frames, _ in seeds.values())
-        grid = np.linspace(start, end, 300)
-        values = np.stack([np.interp(grid, *curve) for curve in seeds.values()])  # (num_seeds, 300)
-        (line,) = axes.plot(grid / 1e6, values.mean(axis=0), label=f"{experiment}, {len(seeds)} seeds")
-        axes.fill_between(grid / 1e6, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
-    axes.set(xlabel="frames (millions)", ylabel=f"mean return of the last {WINDOW} episodes")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=min(len(curves), 3), frameon=False, fontsize="small")
+    panels = list(dict.fromkeys(name.split(" ")[0] for name in curves))
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(6, 3.5) if len(panels) == 1 else (3.5 * columns, 2.8 * rows), layout="constrained",
+        squeeze=False, sharey=True,
+    )  # fmt: skip
+    experiments = list(dict.fromkeys(name.split(" ")[1] for name in curves))
+    labelled: set[str] = set()
+    for panel, axes in zip(panels, grid.flat, strict=False):
+        axes.set_title(panel, fontsize="medium")
+        for name, seeds in curves.items():
+            env_id, experiment = name.split(" ")
+            if env_id != panel:
+                continue
+            start = max(frames[0] for frames, _ in seeds.values())
+            end = min(frames[-1] for frames, _ in seeds.values())
+            points = np.linspace(start, end, 300)
+            values = np.stack([np.interp(points, *curve) for curve in seeds.values()])  # (num_seeds, 300)
+            color = f"C{experiments.index(experiment)}"
+            label = None if experiment in labelled else f"{experiment}, {len(seeds)} seeds"
+            labelled.add(experiment)
+            axes.plot(points / 1e6, values.mean(axis=0), color=color, label=label)
+            axes.fill_between(points / 1e6, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, lw=0)
+        axes.set_xlabel("frames (millions)")
+        axes.grid(alpha=0.3)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    figure.supylabel(f"mean return of the last {WINDOW} episodes", fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=min(len(experiments), 3), frameon=False, fontsize="small")
     figure.savefig(png, dpi=150)
 
 
 if __name__ == "__main__":
     args = tyro.cli(Args)
-    if args.every < 1:
-        raise SystemExit(f"error: expected `every` to be positive, got {args.every}")
+    for name in ("every", "sample_every"):
+        if getattr(args, name) < 1:
+            raise SystemExit(f"error: expected `{name}` to be positive, got {getattr(args, name)}")
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for run in sorted(args.runs):
         name, seed = parse_name(run)
-        frames, returns = read_episodes(run)
+        frames, returns, minutes = read_episodes(run)
         if len(returns) < WINDOW:
             print(f"{run.name}: left out, with {len(returns)} finished episodes of the {WINDOW} that are needed")
             continue
@@ -93,16 +118,17 @@ if __name__ == "__main__":
         frames, values = mean_return(frames, returns)
         curves.setdefault(name, {})[seed] = frames, values
         reached = [f"{t} at {frames[np.argmax(values >= t)] / 1e6:.3f}M" for t in args.thresholds if values.max() >= t]
-        print(f"{run.name}: {', '.join([*reached, f'maximum {values.max():.3f}', f'last {values[-1]:.3f}'])}")
+        highest = sample(frames, values, args.sample_every)[1].max(initial=values[-1])
+        reached += [f"maximum {highest:.3f}", f"last {values[-1]:.3f}", f"{frames[-1] / 1e6:.2f}M in {minutes:.0f} min"]
+        print(f"{run.name}: {', '.join(reached)}")
     if not curves:
         raise SystemExit("error: none of the runs has enough finished episodes")
     if args.csv:
         rows = ["experiment,seed,frames,mean_return"]
         for experiment, seeds in curves.items():
             for seed, (frames, values) in seeds.items():
-                grid = np.arange(-(-frames[0] // args.every) * args.every, frames[-1] + 1, args.every)
-                at = np.searchsorted(frames, grid, side="right") - 1  # the last episode that had ended by then
-                rows += [f"{experiment},{seed},{f},{v:.4f}" for f, v in zip(grid, values[at], strict=True)]
+                points = zip(*sample(frames, values, args.every), strict=True)
+                rows += [f"{experiment},{seed},{f},{v:.4f}" for f, v in points]
         args.csv.write_text("\n".join(rows) + "\n")
     if args.png:
         draw(curves, args.png)
