@@ -5,6 +5,8 @@ A boolean is switched on by `--NAME` and off by `--no-NAME` (`--no-cuda`, not `-
 names may be written with hyphens or underscores. Ctrl-C saves and stops; `--resume` goes on.
 """
 
+import atexit
+import errno
 import itertools
 import math
 import multiprocessing
@@ -12,13 +14,16 @@ import operator
 import os
 import random
 import re
+import shlex
+import shutil
 import signal
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 import gymnasium as gym
 import numpy as np
@@ -36,8 +41,11 @@ from rapid_wrappers.checkpoint import (
     StopSignal,
     load_checkpoint,
     load_optimizer,
+    lock_folder,
     random_state,
+    save_atomically,
     save_checkpoint,
+    set_generator_state,
     set_random_state,
 )
 from rapid_wrappers.one_hot import OneHotEncoder, OneHotLinear
@@ -158,7 +166,7 @@ PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  
 
 
 # A checkpoint is of a run with these; others may change on the way.
-FIXED = ("exp_name", "seed", "env_id", "engine", "one_hot", "num_envs", "num_steps", "rapid")
+FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "one_hot", "num_envs", "num_steps")
 
 
 def parse_args():
@@ -175,11 +183,21 @@ def parse_args():
 def resume_args(args):
     path = os.path.join(args.resume, CHECKPOINT) if os.path.isdir(args.resume) else args.resume
     state = load_checkpoint(path)
-    if set(state.get("args", ())) != {field.name for field in fields(Args)}:
+    hints = get_type_hints(Args)
+    if not isinstance(state.get("args"), dict) or state["args"].keys() != hints.keys():
         raise ValueError(f"expected {path} to be of this script's version, with its arguments")
+    for name, value in state["args"].items():
+        if not any(value in get_args(kind) or type(value) is kind for kind in get_args(hints[name]) or (hints[name],)):
+            raise ValueError(f"expected `{name}` in {path} to be of {hints[name]}, got {value!r}")
     saved = replace(Args(**state["args"]), resume=path)
-    args = tyro.cli(Args, description=__doc__, default=saved)
+    # what a file may not do by itself: import a module, send metrics to somebody
+    tracking = {name: getattr(args, name) for name in ("track", "wandb_project_name", "wandb_entity")}
+    if ":" in saved.env_id and args.env_id != saved.env_id:
+        raise ValueError(f"expected `env_id` to be given beside `resume`, as it imports a module: {saved.env_id}")
+    args = tyro.cli(Args, description=__doc__, default=replace(saved, **tracking))
     args = check_args(replace(args, resume=path))
+    if (args.w2 == 0) != (saved.w2 == 0):
+        raise ValueError(f"expected `w2` to be {'zero' if saved.w2 == 0 else 'not zero'} as before, got {args.w2}")
     changed = {name: (old, getattr(args, name)) for name, old in vars(saved).items() if old != getattr(args, name)}
     for name in [name for name in FIXED if name in changed]:
         raise ValueError(
@@ -209,6 +227,8 @@ def check_args(args):
     require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
     require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty", "bc_target_loss")
     require(lambda x: True, "finite", "w0", "w1", "w2")
+    if os.path.basename(args.exp_name) != args.exp_name or not args.exp_name:
+        raise ValueError(f"expected `exp_name` to be a part of a file's name, got {args.exp_name!r}")
     require(lambda x: 0 <= x < 2**32, "in [0, 2**32)", "seed")
     batch_size = args.num_envs * args.num_steps
     if batch_size % args.num_minibatches or batch_size // args.num_minibatches < 2:
@@ -233,6 +253,22 @@ def make_run(name):
             return f"runs/{name}"
         except FileExistsError:
             name = f"{name.split('~')[0]}~{number}"
+
+
+def remove_if_empty(run_dir):
+    """Leave no folder behind where a run ended before it began."""
+    if os.path.isdir(run_dir) and os.listdir(run_dir) in ([], [".lock"]):
+        shutil.rmtree(run_dir)
+
+
+def last_words(run_dir, kind, error, trace):
+    """What ends a run unforeseen, and how to go on; of a disk that is full or gone without a traceback."""
+    if issubclass(kind, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+    if os.path.exists(os.path.join(run_dir, CHECKPOINT)):
+        print(f"the last checkpoint is still there: --resume {shlex.quote(run_dir)}", file=sys.stderr)
 
 
 def is_minigrid(env):
@@ -261,8 +297,9 @@ def choose_engine(args):
 
 def make_env(env_id, idx, capture_video, run_name):
     def thunk():
-        if multiprocessing.parent_process() is not None:  # in a worker, which Ctrl-C would end before it is saved
+        if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if env_id.startswith(("MiniGrid-", "BabyAI-")):
             import minigrid  # noqa: F401  (registers its ids)
         if capture_video and idx == 0:
@@ -368,8 +405,11 @@ if __name__ == "__main__":
     try:
         name = f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}"
         run_dir = os.path.dirname(args.resume) or "." if args.resume else make_run(name)
+        lock = lock_folder(run_dir)
     except OSError as error:
         sys.exit(f"error: {error}")
+    atexit.register(remove_if_empty, run_dir)
+    sys.excepthook = partial(last_words, run_dir)
     run_name = os.path.basename(os.path.abspath(run_dir))
     if args.track:
         wandb.init(
@@ -408,8 +448,6 @@ if __name__ == "__main__":
         envs = VectorEpisodeScoringWrapper(envs, count=None if args.w2 and args.rapid else False)
         # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
-        if not args.resume:
-            os.rmdir(run_dir)
         sys.exit(f"error: {args.env_id}: {error}")
     first_action = int(envs.single_action_space.start)
 
@@ -447,23 +485,33 @@ if __name__ == "__main__":
             recent_returns.extend(map(float, checkpoint["recent_returns"]))
             agent.load_state_dict(checkpoint["agent"])
             load_optimizer(optimizer, checkpoint["optimizer"])
-            shuffler.bit_generator.state = checkpoint["shuffler"]
+            set_generator_state(shuffler, checkpoint["shuffler"])
             # RAPID
             counter.load_state_dict(checkpoint["counter"])
             buffer.load_state_dict(checkpoint["buffer"])
+            for kept in [checkpoint["buffer"]["rows"]] if len(buffer) else []:
+                if kept["observations"].shape[1:] != envs.single_observation_space.shape:
+                    raise ValueError(f"expected observations of another shape, got {kept['observations'].shape[1:]}")
             bc_next, bc_loss = operator.index(checkpoint["bc_next"]), float(checkpoint["bc_loss"])
+            if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # it may have been another
+                bc_next = min(bc_next, global_step // batch_size + bc_gap(global_step, args.bc_anneal_until))
             # end RAPID
             if args.engine == "native":
                 next_obs = envs.env.load_state_dict(checkpoint["envs"])
                 envs.load_state_dict(checkpoint["episodes"])
+                if next_obs is None or checkpoint["envs"]["ended"].any() or not checkpoint["episodes"]["started"]:
+                    raise ValueError("expected an episode in flight in each environment")
             else:
                 print(f"episodes in flight start anew: the {args.engine} engine's environments cannot be saved")
                 seeds = np.random.SeedSequence(args.seed, spawn_key=(global_step,)).generate_state(args.num_envs)
                 next_obs, _ = envs.reset(seed=seeds.tolist())
             set_random_state(checkpoint["random"])
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            sys.exit(f"error: {args.resume} does not fit this run: {error}")
+        except Exception as error:  # whatever a file may hold
+            sys.exit(f"error: {args.resume} does not fit this run: {error or type(error).__name__}")
+    model_path = f"{run_dir}/{args.exp_name}.cleanrl_model"
     if global_step >= num_iterations * batch_size:
+        if args.save_model and not os.path.exists(model_path):
+            save_atomically(model_path, agent.state_dict())
         sys.exit(f"error: {args.resume} has {global_step} frames already: raise --total-timesteps")
     try:
         writer = SummaryWriter(run_dir, purge_step=global_step + 1 if global_step else None)
@@ -631,7 +679,8 @@ if __name__ == "__main__":
         bar.update(batch_size)
         bar.set_postfix(status)
 
-        if stop or iteration == num_iterations or global_step % args.save_every < batch_size:
+        stopping = bool(stop) and iteration < num_iterations
+        if stopping or iteration == num_iterations or global_step % args.save_every < batch_size:
             try:
                 writer.flush()  # so that no point before the checkpoint is lost
                 save_checkpoint(
@@ -656,20 +705,22 @@ if __name__ == "__main__":
                 )
             except OSError as error:
                 sys.exit(f"error: no checkpoint at {global_step} frames, the one before is still there: {error}")
-        if stop:
+        if stopping:
             break
 
     bar.close()
     envs.close()
     writer.close()
+    os.close(lock)
     print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "
           f"mean return of the last {len(recent_returns)} episodes: {mean_return:.3f}")  # fmt: skip
-    if stop:
-        print(f"go on:   python {sys.argv[0]} --resume {run_dir}")
+    if stopping:
+        print(f"go on:   python {shlex.quote(sys.argv[0])} --resume {shlex.quote(run_dir)}")
         sys.exit(128 + stop.number)
     if args.save_model:
-        model_path = f"{run_dir}/{args.exp_name}.cleanrl_model"
-        torch.save(agent.state_dict(), f"{model_path}.tmp")
-        os.replace(f"{model_path}.tmp", model_path)
+        try:
+            save_atomically(model_path, agent.state_dict())
+        except OSError as error:
+            sys.exit(f"error: no network written: {error}; --resume {shlex.quote(run_dir)} tries again")
         print(f"network: {model_path}")
     print(f"curves:  tensorboard --logdir {run_dir}")

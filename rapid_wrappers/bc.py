@@ -100,9 +100,16 @@ def _cross_entropy(logits: torch.Tensor, actions: torch.Tensor, loss: str) -> to
     """The negative log-likelihood of ``actions`` under a categorical distribution, in one operation."""
     if loss != "nll":
         raise ValueError("expected loss='nll' for discrete actions, got 'mse' for logits")
-    if logits.ndim != 2 or len(logits) != len(actions) or actions.numel() != len(actions):
-        raise ValueError("expected logits (N, num_actions) and one action for each, "
-                         f"got shapes {tuple(logits.shape)} and {tuple(actions.shape)}")  # fmt: skip
+    if not actions.is_floating_point():
+        actions = actions.long()
+    if (
+        not logits.is_floating_point()
+        or logits.ndim != 2
+        or len(logits) != len(actions)
+        or actions.numel() != len(actions)
+    ):
+        raise ValueError("expected logits (N, num_actions) of floats and one action for each, got "
+                         f"{logits.dtype} of shape {tuple(logits.shape)} and {tuple(actions.shape)}")  # fmt: skip
     if actions.device.type == "cpu":  # elsewhere torch itself stops at an action out of range
         low, high = (x.item() for x in actions.aminmax())
         if low < 0 or high >= logits.shape[1] or (actions.is_floating_point() and (actions % 1 != 0).any()):

@@ -275,6 +275,8 @@ class RankingBuffer:
             raise ValueError("expected the scores of all episodes to be finite")
         rng = np.random.Generator(type(self.rng.bit_generator)())
         rng.bit_generator.state = state["rng"]
+        if rng.bit_generator.state["state"].get("inc", 1) % 2 == 0:  # PCG64 would repeat one number for ever
+            raise ValueError("expected the state of a generator, got one with an even increment")
         allocated = {
             name: np.empty((max(size, self.capacity), *row.shape[1:]), row.dtype) for name, row in rows.items()
         }

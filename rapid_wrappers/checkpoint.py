@@ -7,8 +7,10 @@ import io
 import os
 import random
 import signal
+import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,7 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["StopSignal", "load_checkpoint", "load_optimizer", "random_state", "save_checkpoint", "set_random_state"]
+__all__ = [
+    "StopSignal",
+    "load_checkpoint",
+    "load_optimizer",
+    "lock_folder",
+    "random_state",
+    "save_atomically",
+    "save_checkpoint",
+    "set_generator_state",
+    "set_random_state",
+]
 
 FORMAT = "rapid checkpoint 1"
 _ARRAY = "numpy array"  # key under which an array stands as a tensor, the form that `weights_only` loads
@@ -26,17 +38,25 @@ def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
     """Write ``state`` to ``path``; whatever happens, a file of that name is the old one or the new one, complete.
 
     Args:
-        path: The file. What is written goes to ``<path>.tmp`` first, is on the disk before it takes the name, and is
-            removed again where writing fails.
+        path: The file, which one process at a time may write (:func:`lock_folder`).
         state: Nested dictionaries, lists and tuples of tensors, arrays, numbers, strings and None.
 
     Raises:
         TypeError: If something else is in ``state``.
         OSError: If the file cannot be written, for want of space or of permission. The old one is still there.
     """
+    save_atomically(path, {"format": FORMAT, "state": _to_tensors(state)})
+
+
+def save_atomically(path: str | os.PathLike, value: Any) -> None:
+    """``torch.save(value, path)``, by a file ``<path>.tmp`` that takes the name once it is on the disk.
+
+    Raises:
+        OSError: If the file cannot be written; ``<path>.tmp`` is removed, and ``path`` as it was.
+    """
     path = Path(path)
     content = io.BytesIO()  # in memory first, so that errors of the disk come as what they are
-    torch.save({"format": FORMAT, "state": _to_tensors(state)}, content)
+    torch.save(value, content)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -45,14 +65,37 @@ def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_file():
+            temporary.unlink()
         raise
     if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
+        with suppress(OSError):  # so that the name survives a loss of power, where the file system can do that
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def lock_folder(folder: str | os.PathLike) -> int:
+    """Keep other processes that ask for this lock out of a folder, until this process ends.
+
+    Returns:
+        What ``os.close`` takes to give the lock back before that.
+
+    Raises:
+        OSError: If another process has it, or the folder cannot be written to.
+    """
+    lock = os.open(Path(folder) / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    if sys.platform != "win32":
+        import fcntl
+
         try:
-            os.fsync(folder)  # so that the name survives a loss of power, too
-        finally:
-            os.close(folder)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise OSError(f"another process writes to {folder}") from error
+    return lock
 
 
 def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
@@ -70,7 +113,7 @@ def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise ValueError(f"expected {path} to be a checkpoint, whole and without code, got: {reason}") from error
     found = loaded.get("format") if isinstance(loaded, dict) else None
-    if found != FORMAT or not isinstance(loaded.get("state"), dict):
+    if not isinstance(found, str) or found != FORMAT or not isinstance(loaded.get("state"), dict):
         raise ValueError(f"expected {path} to have the format {FORMAT!r}, got {found!r:.100}")
     state: dict[str, Any] = loaded["state"]
     return state
@@ -86,10 +129,14 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     try:
         for index, entries in state["state"].items():
+            if entries.keys() != next(iter(state["state"].values())).keys() or not entries.get("step", 0) >= 0:
+                raise ValueError(
+                    f"expected the same entries for each parameter, and steps from 0, got {entries!r:.200}"
+                )
             for name, value in entries.items():
                 expected = () if name == "step" else parameters[index].shape
-                if not isinstance(value, torch.Tensor) or value.shape != expected:
-                    raise ValueError(f"expected {name!r} of shape {tuple(expected)}, got {value!r:.100}")
+                if not isinstance(value, torch.Tensor) or value.shape != expected or not value.is_floating_point():
+                    raise ValueError(f"expected {name!r} to be floats of shape {tuple(expected)}, got {value!r:.100}")
         optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"expected the state of an optimizer of these parameters: {error}") from error
@@ -112,29 +159,51 @@ def set_random_state(state: dict[str, Any]) -> None:
         ValueError: If ``state`` is not of that form.
     """
     try:
-        for setter, value in (
-            (random.setstate, state["python"]),
-            (np.random.set_state, state["numpy"]),
-            (torch.set_rng_state, state["torch"]),
-        ):
-            setter(value)
+        # Neither looks at the place in its 624 words, and both would read on behind them.
+        if not 0 <= state["numpy"][2] <= 624:
+            raise ValueError("a place outside NumPy's words")
+        left, _, place, _ = np.frombuffer(state["torch"].numpy().tobytes()[8:24], "<i4").tolist()
+        if (left, place) != (1, 0) and not (1 <= left <= 624 and left + place == 625):
+            raise ValueError("a place outside torch's words")
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])  # noqa: NPY002
+        torch.set_rng_state(state["torch"])
         for device, value in enumerate(state["cuda"][: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(value, device)
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"expected states of Python's, NumPy's and torch's generators, got {error}") from error
+
+
+def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -> None:
+    """Set a generator to a ``bit_generator.state``.
+
+    Raises:
+        ValueError: If it is none of a generator of that kind.
+    """
+    fresh = type(generator.bit_generator)()
+    try:
+        fresh.state = state
+        if fresh.state["state"].get("inc", 1) % 2 == 0:
+            raise ValueError("an even increment")  # PCG64 would repeat one number for ever
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"expected the state of a {type(fresh).__name__}, got {error}") from error
+    generator.bit_generator.state = fresh.state
 
 
 class StopSignal:
     """True once SIGINT (Ctrl-C) or SIGTERM has come, for a loop to save and stop; a second one interrupts at once.
 
+    A signal that was ignored before stays ignored (that of a terminal, in a process in the background).
+
     Args:
-        notice: Called with the signal's name when the first one comes.
+        notice: Called with the signal's name when the first one comes; where it cannot print, that is no matter.
     """
 
     def __init__(self, notice: Callable[[str], None] = lambda name: None) -> None:
         self.number: int | None = None  # of the signal, once it has come
         self._notice = notice
-        self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in heard}
 
     def __bool__(self) -> bool:
         """Whether a signal has come."""
@@ -148,7 +217,8 @@ class StopSignal:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         self.restore()
-        self._notice(signal.Signals(number).name)
+        with suppress(OSError, ValueError):  # of an output that is closed
+            self._notice(signal.Signals(number).name)
 
 
 def _to_tensors(value: Any) -> Any:

@@ -47,6 +47,7 @@ class OneHotEncoder(nn.Module):
             raise ValueError(f"expected `shape` to end with the {len(sizes)} channels of `sizes`, got {tuple(shape)}")
         cells = np.arange(math.prod(shape[:-1]))[:, None] * sum(sizes)
         offsets = cells + np.cumsum([0, *sizes[:-1]])  # (cells, channels)
+        self.shape = tuple(shape)
         self.num_inputs = math.prod(shape[:-1]) * sum(sizes)
         self.register_buffer("offsets", torch.from_numpy(offsets.ravel()).int(), persistent=False)
         self.register_buffer("ends", self.offsets + torch.tensor(sizes).int().repeat(len(cells)), persistent=False)
@@ -55,8 +56,11 @@ class OneHotEncoder(nn.Module):
         """Codes of ``observations (B, *shape)`` of integers.
 
         Raises:
-            ValueError: If a value is outside its channel's range; looked at on a CPU, where a gradient is recorded.
+            ValueError: If the shape is another, or a value outside its channel's range (looked at on a CPU, where a
+                gradient is recorded).
         """
+        if observations.shape[1:] != self.shape:
+            raise ValueError(f"expected observations of shape {self.shape}, got {tuple(observations.shape[1:])}")
         values = observations.flatten(1)
         rows = values + self.offsets  # int32, the dtype of the offsets, from uint8 and all smaller integers
         if not torch.is_grad_enabled():

@@ -350,6 +350,8 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         if lengths.min() < 0 or not np.isfinite(returns).all():
             raise ValueError(f"expected lengths from 0 and finite returns, got {lengths} and {returns}")
         lengths[~active], started = 0, bool(state["started"])
+        if self._mode is AutoresetMode.SAME_STEP and started and not active.all():
+            raise ValueError(f"expected an episode in flight in each environment under SAME_STEP, got {active}")
         names = {"states"} if self._state is not None else set()
         names |= {"observations"} if self._record or self._state is None else set()
         names |= {"actions"} if lengths.any() or "actions" in state["kept"] else set()

@@ -105,6 +105,22 @@ def test_another_format_is_refused(tmp_path, content):
         load_checkpoint(tmp_path / "c.pt")
 
 
+def test_a_signal_ignored_before_stays_ignored_and_a_notice_that_fails_is_no_matter():
+    def fail(name):
+        raise BrokenPipeError
+
+    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stop = StopSignal(fail)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not stop
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.number == signal.SIGINT
+    finally:
+        stop.restore()
+        signal.signal(signal.SIGTERM, previous)
+
+
 def test_no_file_is_an_error_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_checkpoint(tmp_path / "c.pt")

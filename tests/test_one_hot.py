@@ -78,6 +78,11 @@ def test_a_value_outside_its_channels_range_is_refused(value, dtype):
         OneHotEncoder((7, 7, 3), SIZES)(x)
 
 
+def test_a_batch_of_another_shape_is_refused(views):
+    with pytest.raises(ValueError, match=r"expected observations of shape \(7, 7, 3\), got \(1,\)"):
+        OneHotEncoder((7, 7, 3), SIZES)(views.flatten(1)[:, :1])
+
+
 def test_a_shape_without_the_channels_is_refused():
     with pytest.raises(ValueError, match="3 channels"):
         OneHotEncoder((7, 7), SIZES)

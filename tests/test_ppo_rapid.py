@@ -95,6 +95,14 @@ def test_imitation_is_annealed_by_the_authors_schedule():
     assert gap(10**9, None) == 1
 
 
+@pytest.mark.parametrize(("target", "imitation"), [(0, 5 * 3 * 2 * 64 // 4), (1e9, 3)])
+def test_imitation_rests_for_the_rollout_once_its_loss_is_below_the_target(train, scripted, target, imitation):
+    scripted(lengths=[4])
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 3 * 128, "--bc-target-loss", target)
+    steps = run["optimizer"].state[run["agent"].actor[0].weight]["step"].item()
+    assert steps == 3 * 4 * 4 + imitation
+
+
 def test_imitation_and_insertion_stop_when_annealed(train, scripted):
     scripted(lengths=[4])
     run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 1280, "--bc-anneal-until", 640)

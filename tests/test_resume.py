@@ -266,6 +266,25 @@ def test_other_arguments_are_named_and_those_of_another_run_refused(finish, tmp_
         lambda state: state.pop("random"),
         lambda state: state["random"].update(torch=torch.zeros(3)),
         lambda state: state.update(bc_next=None),
+        lambda state: state["args"].update(seed=None),
+        lambda state: state["args"].update(num_steps=32.0),
+        lambda state: state["args"].update(engine="other"),
+        lambda state: state["args"].update(exp_name="../../escaped"),
+        lambda state: state["args"].update(env_id="this:rapid/KeyCorridorS3R1-v0"),
+        lambda state: state["shuffler"]["state"].update(inc=2),
+        lambda state: state["shuffler"]["state"].update(state=2**300),
+        lambda state: state["buffer"]["rng"]["state"].update(inc=2),
+        lambda state: state["buffer"]["rows"].update(observations=state["buffer"]["rows"]["observations"][:, :3]),
+        lambda state: state["optimizer"]["state"][0].pop("exp_avg_sq"),
+        lambda state: state["optimizer"]["state"][0]["step"].fill_(-1),
+        lambda state: state["envs"].update(ready=np.zeros(4, bool)),
+        lambda state: state["envs"].update(ended=np.ones(4, bool)),
+        lambda state: state["episodes"].update(started=False),
+        lambda state: state["episodes"].update(active=np.zeros(4, bool)),
+        lambda state: state["random"].update(numpy=("MT19937", np.zeros(624, np.uint32), 10**9, 0, 0.0)),
+        lambda state: state["random"]["torch"][8:24].fill_(1),
+        lambda state: state["random"].update(numpy=()),
+        lambda state: state.update(recent_returns=[10**400]),
     ],
 )
 def test_a_crafted_checkpoint_is_refused_with_a_clear_error(finish, crafted, tmp_path, spoil):
@@ -277,7 +296,7 @@ def test_a_crafted_checkpoint_is_refused_with_a_clear_error(finish, crafted, tmp
     out = (tmp_path / "out").read_text()
     assert "error: " in out
     assert "Traceback" not in out
-    assert os.listdir(tmp_path / "runs" / "crafted") == ["checkpoint.pt"]
+    assert set(os.listdir(tmp_path / "runs" / "crafted")) <= {"checkpoint.pt", ".lock"}
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +312,67 @@ def test_what_is_no_checkpoint_is_refused_with_a_clear_error(finish, tmp_path):
         out = (tmp_path / "out").read_text()
         assert message in out
         assert "Traceback" not in out
+
+
+def test_a_signal_in_the_last_rollout_lets_the_run_finish(finish, tmp_path):
+    argv = [sys.executable, SCRIPT, *RUN[:-2], "--num-steps", "8192", "--total-timesteps", "32768"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=-1, stderr=-1, text=True) as process:
+        for line in process.stdout:
+            if "resetting" in line:
+                break
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+    assert process.returncode == 0, err
+    run = next((tmp_path / "runs").iterdir())
+    assert (run / "ppo_rapid.cleanrl_model").exists()
+    (run / "ppo_rapid.cleanrl_model").unlink()
+    finish(tmp_path, "--resume", run, exitcode=1)  # nothing is left to do, but for the network
+    assert (run / "ppo_rapid.cleanrl_model").exists()
+
+
+def test_a_closed_output_does_not_keep_a_signal_from_saving(finish, tmp_path):
+    argv = [*LONG[:-1], "1000000"]
+    with subprocess.Popen([sys.executable, SCRIPT, *argv], cwd=tmp_path, stdout=-1, stderr=-1, text=True) as process:
+        for line in process.stdout:
+            if "resetting" in line:
+                break
+        process.stdout.close()
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        process.stderr.close()
+    assert list(tmp_path.glob("runs/*/checkpoint.pt"))
+
+
+def test_a_second_process_in_the_folder_is_refused(start, finish, tmp_path):
+    process = start(tmp_path, *LONG)
+    wait_for_checkpoint(process, tmp_path)
+    finish(tmp_path, "--resume", next((tmp_path / "runs").iterdir()), exitcode=1)
+    assert "error: another process writes to" in (tmp_path / "out").read_text()
+    process.kill()
+    process.join()
+
+
+def test_ctrl_c_during_start_up_leaves_no_empty_folder(tmp_path):
+    with subprocess.Popen([sys.executable, SCRIPT, *LONG], cwd=tmp_path, stdout=-1, stderr=-1) as process:
+        while process.poll() is None and not list(tmp_path.glob("runs/*")):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode
+    assert os.listdir(tmp_path / "runs") == []
+
+
+def test_a_module_named_by_a_checkpoint_is_imported_only_where_the_user_names_it_too(finish, crafted, tmp_path):
+    (tmp_path / "runs" / "crafted").mkdir(parents=True)
+    state = load_checkpoint(crafted)
+    state["args"].update(env_id="this:rapid/KeyCorridorS3R1-v0", engine="sync")
+    save_checkpoint(tmp_path / "runs/crafted/checkpoint.pt", state)
+    finish(tmp_path, "--resume", "runs/crafted", exitcode=1)
+    out = (tmp_path / "out").read_text()
+    assert "expected `env_id` to be given beside `resume`, as it imports a module: this:rapid" in out
+    assert "Zen" not in out
 
 
 def limited(cwd, argv, limit):
