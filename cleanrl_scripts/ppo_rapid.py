@@ -448,6 +448,7 @@ if __name__ == "__main__":
         envs = VectorEpisodeScoringWrapper(envs, count=None if args.w2 and args.rapid else False)
         # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+        remove_if_empty(run_dir)
         sys.exit(f"error: {args.env_id}: {error}")
     first_action = int(envs.single_action_space.start)
 
