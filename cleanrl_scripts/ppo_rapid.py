@@ -5,9 +5,6 @@ A boolean is switched on by `--NAME` and off by `--no-NAME` (`--no-cuda`, not `-
 names may be written with hyphens or underscores. Ctrl-C saves and stops; `--resume` goes on.
 """
 
-import atexit
-import errno
-import itertools
 import math
 import multiprocessing
 import operator
@@ -15,15 +12,13 @@ import os
 import random
 import re
 import shlex
-import shutil
 import signal
 import sys
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
-from typing import Literal, get_args, get_type_hints
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -41,14 +36,15 @@ from rapid_wrappers.checkpoint import (
     StopSignal,
     load_checkpoint,
     load_optimizer,
-    lock_folder,
     random_state,
+    restore_arguments,
     save_atomically,
     save_checkpoint,
     set_generator_state,
     set_random_state,
 )
 from rapid_wrappers.one_hot import OneHotEncoder, OneHotLinear
+from rapid_wrappers.run_folder import claim_folder, make_folder, remove_if_empty
 from rapid_wrappers.scores import episode_score
 
 
@@ -161,10 +157,8 @@ PAPER = Args(
     paper=True, total_timesteps=20_000_000, one_hot=False, learning_rate=1e-4, num_envs=1, buffer_size=10_000,
     age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
-CHECKPOINT = "checkpoint.pt"  # in a run's folder
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
-
-
+CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
 FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "one_hot", "num_envs", "num_steps")
 
@@ -183,13 +177,7 @@ def parse_args():
 def resume_args(args):
     path = os.path.join(args.resume, CHECKPOINT) if os.path.isdir(args.resume) else args.resume
     state = load_checkpoint(path)
-    hints = get_type_hints(Args)
-    if not isinstance(state.get("args"), dict) or state["args"].keys() != hints.keys():
-        raise ValueError(f"expected {path} to be of this script's version, with its arguments")
-    for name, value in state["args"].items():
-        if not any(value in get_args(kind) or type(value) is kind for kind in get_args(hints[name]) or (hints[name],)):
-            raise ValueError(f"expected `{name}` in {path} to be of {hints[name]}, got {value!r}")
-    saved = replace(Args(**state["args"]), resume=path)
+    saved = replace(restore_arguments(Args, state.get("args")), resume=path)
     # what a file may not do by itself: import a module, send metrics to somebody
     tracking = {name: getattr(args, name) for name in ("track", "wandb_project_name", "wandb_entity")}
     if ":" in saved.env_id and args.env_id != saved.env_id:
@@ -243,32 +231,6 @@ def check_args(args):
     if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
         raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
     return args
-
-
-def make_run(name):
-    """Create a folder for this run, `runs/name`, with a number behind the name where it is taken."""
-    for number in itertools.count(2):
-        try:
-            os.makedirs(f"runs/{name}")
-            return f"runs/{name}"
-        except FileExistsError:
-            name = f"{name.split('~')[0]}~{number}"
-
-
-def remove_if_empty(run_dir):
-    """Leave no folder behind where a run ended before it began."""
-    if os.path.isdir(run_dir) and os.listdir(run_dir) in ([], [".lock"]):
-        shutil.rmtree(run_dir)
-
-
-def last_words(run_dir, kind, error, trace):
-    """What ends a run unforeseen, and how to go on; of a disk that is full or gone without a traceback."""
-    if issubclass(kind, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-        print(f"error: {error}", file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, trace)
-    if os.path.exists(os.path.join(run_dir, CHECKPOINT)):
-        print(f"the last checkpoint is still there: --resume {shlex.quote(run_dir)}", file=sys.stderr)
 
 
 def is_minigrid(env):
@@ -403,13 +365,14 @@ if __name__ == "__main__":
     if args.capture_video and find_spec("moviepy") is None:
         sys.exit("error: --capture-video needs moviepy: pip install 'rapid-wrappers[video]'")
     try:
-        name = f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}"
-        run_dir = os.path.dirname(args.resume) or "." if args.resume else make_run(name)
-        lock = lock_folder(run_dir)
+        if args.resume:
+            run_dir = os.path.dirname(args.resume) or "."
+        else:
+            name = f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}"
+            run_dir = make_folder(f"runs/{name}")
+        claim = claim_folder(run_dir, CHECKPOINT)
     except OSError as error:
         sys.exit(f"error: {error}")
-    atexit.register(remove_if_empty, run_dir)
-    sys.excepthook = partial(last_words, run_dir)
     run_name = os.path.basename(os.path.abspath(run_dir))
     if args.track:
         wandb.init(
@@ -712,7 +675,7 @@ if __name__ == "__main__":
     bar.close()
     envs.close()
     writer.close()
-    os.close(lock)
+    os.close(claim)
     print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "
           f"mean return of the last {len(recent_returns)} episodes: {mean_return:.3f}")  # fmt: skip
     if stopping:

@@ -7,13 +7,12 @@ import io
 import os
 import random
 import signal
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -22,8 +21,8 @@ __all__ = [
     "StopSignal",
     "load_checkpoint",
     "load_optimizer",
-    "lock_folder",
     "random_state",
+    "restore_arguments",
     "save_atomically",
     "save_checkpoint",
     "set_generator_state",
@@ -38,7 +37,7 @@ def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
     """Write ``state`` to ``path``; whatever happens, a file of that name is the old one or the new one, complete.
 
     Args:
-        path: The file, which one process at a time may write (:func:`lock_folder`).
+        path: The file, which one process at a time may write.
         state: Nested dictionaries, lists and tuples of tensors, arrays, numbers, strings and None.
 
     Raises:
@@ -77,25 +76,20 @@ def save_atomically(path: str | os.PathLike, value: Any) -> None:
                 os.close(folder)
 
 
-def lock_folder(folder: str | os.PathLike) -> int:
-    """Keep other processes that ask for this lock out of a folder, until this process ends.
-
-    Returns:
-        What ``os.close`` takes to give the lock back before that.
+def restore_arguments(cls: type, values: Any) -> Any:
+    """An instance of the dataclass ``cls`` with ``vars`` as they were saved.
 
     Raises:
-        OSError: If another process has it, or the folder cannot be written to.
+        ValueError: If its fields are others, or a value is not of its field's type (of which unions and literals).
     """
-    lock = os.open(Path(folder) / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise OSError(f"another process writes to {folder}") from error
-    return lock
+    hints = get_type_hints(cls)
+    if not isinstance(values, dict) or values.keys() != hints.keys():
+        raise ValueError(f"expected the fields of {cls.__name__} in its present version, got {values!r:.200}")
+    for name, value in values.items():
+        kinds = get_args(hints[name]) or (hints[name],)
+        if not any(type(value) is kind or value in get_args(kind) for kind in kinds):
+            raise ValueError(f"expected `{name}` to be of {hints[name]}, got {value!r:.100}")
+    return cls(**values)
 
 
 def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:

@@ -385,15 +385,6 @@ def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, m
     assert not list(Path().rglob("runs/*"))
 
 
-def test_two_runs_of_one_name_get_a_folder_each(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert [ppo_rapid.make_run("a__b__1__2") for _ in range(3)] == [
-        "runs/a__b__1__2",
-        "runs/a__b__1__2~2",
-        "runs/a__b__1__2~3",
-    ]
-
-
 def test_tracking_without_wandb_ends_before_anything_is_trained(train, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(SystemExit, match=r"rapid-wrappers\[track\]"):

@@ -1,0 +1,69 @@
+"""The folder of a training run: a name of its own, one process at a time, and a word on how to go on after a crash."""
+
+import atexit
+import errno
+import itertools
+import os
+import shlex
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["claim_folder", "make_folder", "remove_if_empty"]
+
+_LOCK = ".lock"
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+def make_folder(path: str) -> str:
+    """Create a folder, with a number behind its name where that is taken, and return its path."""
+    for number in itertools.count(2):
+        try:
+            os.makedirs(path)
+            return path
+        except FileExistsError:
+            path = f"{path.split('~')[0]}~{number}"
+    raise AssertionError
+
+
+def claim_folder(folder: str, checkpoint: str) -> int:
+    """Keep other processes that claim it out of a run's folder, until this one ends.
+
+    From here on the folder is removed at the end if nothing was written to it. Where the process ends by an error, it
+    says whether ``checkpoint``, a file in the folder, is there to go on from; of a full disk without a traceback.
+
+    Returns:
+        What ``os.close`` takes to give the claim back before the end.
+
+    Raises:
+        OSError: If another process has it, or the folder cannot be written to.
+    """
+    lock = os.open(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise OSError(f"another process writes to {folder}") from error
+    atexit.register(remove_if_empty, folder)
+    sys.excepthook = partial(_last_words, Path(folder) / checkpoint)
+    return lock
+
+
+def remove_if_empty(folder: str) -> None:
+    """Leave no folder behind where a run ended before it began."""
+    if os.path.isdir(folder) and set(os.listdir(folder)) <= {_LOCK}:
+        shutil.rmtree(folder)
+
+
+def _last_words(checkpoint: Path, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, OSError) and error.errno in _DISK:
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+    if checkpoint.exists():
+        print(f"the last checkpoint is still there: --resume {shlex.quote(str(checkpoint.parent))}", file=sys.stderr)
