@@ -453,9 +453,9 @@ if __name__ == "__main__":
             # RAPID
             counter.load_state_dict(checkpoint["counter"])
             buffer.load_state_dict(checkpoint["buffer"])
-            for kept in [checkpoint["buffer"]["rows"]] if len(buffer) else []:
-                if kept["observations"].shape[1:] != envs.single_observation_space.shape:
-                    raise ValueError(f"expected observations of another shape, got {kept['observations'].shape[1:]}")
+            kept_shape = checkpoint["buffer"]["rows"]["observations"].shape[1:] if len(buffer) else None
+            if kept_shape not in (None, envs.single_observation_space.shape):
+                raise ValueError(f"expected kept observations of the environment's shape, got {kept_shape}")
             bc_next, bc_loss = operator.index(checkpoint["bc_next"]), float(checkpoint["bc_loss"])
             if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # it may have been another
                 bc_next = min(bc_next, global_step // batch_size + bc_gap(global_step, args.bc_anneal_until))
