@@ -7,6 +7,7 @@ names may be written with hyphens or underscores. Ctrl-C saves and stops; `--res
 
 import math
 import multiprocessing
+import multiprocessing.util
 import operator
 import os
 import random
@@ -407,6 +408,8 @@ if __name__ == "__main__":
         single_env.close()
         print(f"{run_name}: {args.num_envs} environments, {args.engine} engine{remark}", flush=True)
         envs = make_envs(args, run_name)
+        # before multiprocessing ends its workers by SIGTERM, for which these are deaf
+        multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
         # RAPID
         envs = VectorEpisodeScoringWrapper(envs, count=None if args.w2 and args.rapid else False)
         # end RAPID
@@ -438,8 +441,8 @@ if __name__ == "__main__":
     # start, or go on from a checkpoint
     global_step = 0
     recent_returns = deque(maxlen=100)
-    print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
     if checkpoint is None:
+        print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
         next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
     else:
         try:
@@ -477,6 +480,8 @@ if __name__ == "__main__":
         if args.save_model and not os.path.exists(model_path):
             save_atomically(model_path, agent.state_dict())
         sys.exit(f"error: {args.resume} has {global_step} frames already: raise --total-timesteps")
+    if global_step:
+        print(f"going on at {global_step} of {num_iterations * batch_size} frames on {device}", flush=True)
     try:
         writer = SummaryWriter(run_dir, purge_step=global_step + 1 if global_step else None)
     except OSError as error:
@@ -679,7 +684,8 @@ if __name__ == "__main__":
     print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "
           f"mean return of the last {len(recent_returns)} episodes: {mean_return:.3f}")  # fmt: skip
     if stopping:
-        print(f"go on:   python {shlex.quote(sys.argv[0])} --resume {shlex.quote(run_dir)}")
+        again = f" --env-id {args.env_id}" if ":" in args.env_id else ""
+        print(f"go on:   python {shlex.quote(sys.argv[0])} --resume {shlex.quote(run_dir)}{again}")
         sys.exit(128 + stop.number)
     if args.save_model:
         try:

@@ -5,6 +5,7 @@ python cleanrl_scripts/report.py --runs runs/rapid-MultiRoom-N7-S4-v0__* --csv c
 The measure is that of the paper: the mean return of the last 100 training episodes.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,9 @@ def parse_name(run: Path) -> tuple[str, str]:
 
 def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray, float]:
     """Frame and return of each finished episode, and the minutes from the first to the last event (pauses included)."""
+    if not run.is_dir():
+        raise SystemExit(f"error: expected a run's folder, got {run}")
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of points that a resumed run took again
     events = EventAccumulator(str(run), size_guidance={"scalars": 0})
     events.Reload()
     points = events.Scalars(RETURN) if RETURN in events.Tags()["scalars"] else []

@@ -44,6 +44,8 @@ def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
         TypeError: If something else is in ``state``.
         OSError: If the file cannot be written, for want of space or of permission. The old one is still there.
     """
+    if not isinstance(state, dict):
+        raise TypeError(f"expected `state` to be a dictionary, got {type(state).__name__}")
     save_atomically(path, {"format": FORMAT, "state": _to_tensors(state)})
 
 
@@ -104,8 +106,8 @@ def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):  # of a pickle that is no checkpoint, which is said below
             loaded = _to_arrays(torch.load(content, map_location="cpu", weights_only=True))
     except Exception as error:  # torch raises many kinds, for files cut short, changed, or with code in them
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise ValueError(f"expected {path} to be a checkpoint, whole and without code, got: {reason}") from error
+        kind = type(error).__name__  # its text may advise to load the file nevertheless
+        raise ValueError(f"expected {path} to be a checkpoint, whole and without code, got {kind}") from error
     found = loaded.get("format") if isinstance(loaded, dict) else None
     if not isinstance(found, str) or found != FORMAT or not isinstance(loaded.get("state"), dict):
         raise ValueError(f"expected {path} to have the format {FORMAT!r}, got {found!r:.100}")

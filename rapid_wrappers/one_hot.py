@@ -58,7 +58,10 @@ class OneHotEncoder(nn.Module):
         Raises:
             ValueError: If the shape is another, or a value outside its channel's range (looked at on a CPU, where a
                 gradient is recorded).
+            TypeError: If they are no integers.
         """
+        if observations.is_floating_point():
+            raise TypeError(f"expected observations of integers, got {observations.dtype}")
         if observations.shape[1:] != self.shape:
             raise ValueError(f"expected observations of shape {self.shape}, got {tuple(observations.shape[1:])}")
         values = observations.flatten(1)

@@ -63,6 +63,8 @@ def remove_if_empty(folder: str) -> None:
 def _last_words(checkpoint: Path, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, OSError) and error.errno in _DISK:
         print(f"error: {error}", file=sys.stderr)
+    elif isinstance(error, KeyboardInterrupt):
+        print("interrupted" + ("" if checkpoint.exists() else ", before there was anything to save"), file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
     if checkpoint.exists():

@@ -83,6 +83,11 @@ def test_a_batch_of_another_shape_is_refused(views):
         OneHotEncoder((7, 7, 3), SIZES)(views.flatten(1)[:, :1])
 
 
+def test_floats_are_refused(views):
+    with pytest.raises(TypeError, match="integers"):
+        OneHotEncoder((7, 7, 3), SIZES)(views.float())
+
+
 def test_a_shape_without_the_channels_is_refused():
     with pytest.raises(ValueError, match="3 channels"):
         OneHotEncoder((7, 7), SIZES)

@@ -17,7 +17,7 @@ def test_the_code_in_the_readme_runs(block, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     variables = {}
     exec(block, variables)
-    if "envs" in variables and "buffer" in variables:
+    if "finished_episodes" in variables:
         assert len(variables["buffer"]) > 0
 
 

@@ -195,18 +195,25 @@ def test_other_engines_restart_their_episodes_and_say_so(finish, tmp_path, engin
     assert state["buffer"]["num_added"] == len(steps)
 
 
-def test_ctrl_c_at_a_terminal_reaches_the_workers_too_and_still_saves(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_workers_too_still_saves(tmp_path, number):
     argv = [sys.executable, SCRIPT, *LONG, "--engine", "async"]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=-1, stderr=-1, text=True, start_new_session=True) as process:
         for line in process.stdout:
             if "resetting" in line:
                 break
         time.sleep(3)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         out, err = process.communicate()
-    assert process.returncode == 128 + signal.SIGINT, err
+    assert process.returncode == 128 + number, err
     assert "Traceback" not in err
     assert "--resume" in out
+
+
+def test_an_error_ends_the_workers_too(finish, tmp_path):
+    run = finish(tmp_path, *RUN, "--engine", "async", "--total-timesteps", 20 * ROLLOUT)
+    finish(tmp_path, "--resume", run, exitcode=1)
+    assert "frames already" in (tmp_path / "out").read_text()
 
 
 def test_the_speed_after_a_resume_is_that_of_the_frames_since(finish, tmp_path, monkeypatch):
