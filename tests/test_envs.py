@@ -13,12 +13,14 @@ import rapid_wrappers.envs  # noqa: F401
 
 MULTI_ROOMS = [id for id in gym.registry if id.startswith("rapid/MultiRoom")]
 KEY_CORRIDORS = [id for id in gym.registry if id.startswith("rapid/KeyCorridor")]
+MUJOCO = [id for id in gym.registry if id.startswith("rapid/") and id not in MULTI_ROOMS + KEY_CORRIDORS]
 PAPER = [f"rapid/MultiRoom-{name}-v0" for name in ("N7-S4", "N10-S4", "N7-S8", "N10-S10", "N12-S10")]
 
 
 def test_every_advertised_id_is_registered():
     assert len(MULTI_ROOMS) == 29 * 33
     sizes_and_rows = [re.findall(r"\d", id)[:2] for id in KEY_CORRIDORS]
+    assert len(MUJOCO) == 6
     assert sizes_and_rows == [["3", "1"], ["3", "2"], ["3", "3"], ["4", "3"], ["5", "3"], ["6", "3"]]
 
 
@@ -96,7 +98,7 @@ assert all(gym.registry[id] is spec for id, spec in before.items())
 print(len(gym.registry) - len(before))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert int(out) == len(MULTI_ROOMS) + len(KEY_CORRIDORS)
+    assert int(out) == len(MULTI_ROOMS) + len(KEY_CORRIDORS) + len(MUJOCO)
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

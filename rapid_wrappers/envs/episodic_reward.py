@@ -1,0 +1,45 @@
+"""A reward for the whole episode, paid at its end."""
+
+from typing import Any, TypeVar
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+__all__ = ["EpisodicRewardWrapper"]
+
+ObsType = TypeVar("ObsType")
+ActType = TypeVar("ActType")
+
+
+class EpisodicRewardWrapper(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
+    """Pay an episode's whole return on its last step, terminated or truncated, and 0.0 before (Appendix G).
+
+    A ``TimeLimit`` belongs inside, so that the return is paid where it ends an episode too: ``gymnasium.make`` puts its
+    own there. A reset in mid-episode forgets what was earned so far.
+
+    >>> env = EpisodicRewardWrapper(gym.make("CartPole-v1"))
+    >>> _ = env.reset(seed=0)
+    >>> [env.step(1)[1] for _ in range(8)]
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 8.0]
+    """
+
+    def __init__(self, env: gym.Env[ObsType, ActType]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._return = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        """Reset the environment; the return starts at 0."""
+        self._return = 0.0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
+        """Step the environment; the reward is 0.0, or the return where the episode ends."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._return += float(reward)
+        if not (terminated or truncated):
+            return obs, 0.0, terminated, truncated, info
+        paid, self._return = self._return, 0.0
+        return obs, paid, terminated, truncated, info
