@@ -126,8 +126,8 @@ class Args:
     # RAPID
     rapid: bool = True
     """whether to imitate the best episodes; --no-rapid is plain PPO"""
-    ppo_loss: bool | None = None
-    """whether PPO's losses are used beside imitation, where they do harm in the paper; by default with --no-rapid"""
+    ppo_loss: bool = False
+    """whether to use PPO's losses beside imitation, where they did harm in the paper; without imitation always"""
     bc_loss: Literal["mse", "nll"] = "mse"
     """loss of imitation: squared distance of the mean, which leaves the deviation as it is, or neg. log-likelihood"""
     local_score: Literal["std", "distance"] = "std"
@@ -140,9 +140,9 @@ class Args:
     """weight of the local score"""
     w2: float = 0.0
     """weight of the global score; 0 also stops counting states"""
-    buffer_size: int = 10_000
-    """state-action pairs in the ranking buffer"""
-    age_penalty: float = 0.0
+    buffer_size: int = 3_000
+    """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
+    age_penalty: float = 0.05
     """score an episode loses for every 1000 episodes after it; 0 never forgets, as in the paper"""
     bc_steps: int = 5
     """imitation updates after each episode"""
@@ -165,7 +165,8 @@ class Args:
 # Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
 # terminations, the local score and its weight).
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", w1=0.001, truncation_as_termination=True,
+    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000, age_penalty=0.0,
+    truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
@@ -205,8 +206,8 @@ def resume_args(args):
 def check_args(args):
     if not args.rapid and args.exp_name == Args.exp_name:
         args.exp_name = "ppo"
-    if args.ppo_loss is None:
-        args.ppo_loss = not args.rapid or args.score_as_reward
+    if not args.rapid or args.score_as_reward:  # else nothing would learn
+        args.ppo_loss = True
 
     def require(condition, what, *names):
         for name in names:
@@ -236,8 +237,6 @@ def check_args(args):
                          f"got {args.bc_anneal_until}")  # fmt: skip
     if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
         raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
-    if not args.ppo_loss and (not args.rapid or args.score_as_reward):
-        raise ValueError("expected `ppo_loss` with `no_rapid` and `score_as_reward`: nothing else would learn")
     return args
 
 
@@ -253,6 +252,9 @@ def make_env(env_id, idx, capture_video, run_name):
             env = gym.make(env_id)
         if not isinstance(env.observation_space, gym.spaces.Box):
             env = gym.wrappers.FlattenObservation(env)
+        space = env.action_space
+        if not isinstance(space, gym.spaces.Box) or space.dtype.kind != "f":
+            raise TypeError(f"expected a Box action space of floats (discrete actions: ppo_rapid.py), got {space}")
         env = gym.wrappers.ClipAction(env)  # in here, so that unclipped actions are recorded and imitated
         # some environments overwrite the observation they returned, or return their reward in an array
         env = gym.wrappers.TransformObservation(env, np.array, env.observation_space)
@@ -297,9 +299,9 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(torch.full((num_actions,), math.log(init_std)))
 
     def normalize(self, obs):
-        """Raw observations (n, *obs_shape) as the network takes them: (n, inputs) of float32, in [-10, 10]."""
-        obs = (obs - self.obs_rms.mean) / np.sqrt(self.obs_rms.var + 1e-8)
-        return obs.clip(-10, 10).astype(np.float32).reshape(len(obs), -1)
+        """Raw observations (n, *obs_shape) of any dtype, as the network takes them: (n, inputs) of float32."""
+        obs = ((obs - self.obs_rms.mean) / np.sqrt(self.obs_rms.var + 1e-8)).clip(-10, 10)
+        return torch.from_numpy(obs.astype(np.float32).reshape(len(obs), -1))
 
     def get_distribution(self, x):
         return Normal(self.actor_mean(x), self.actor_logstd.exp())
@@ -312,14 +314,15 @@ class Agent(nn.Module):
         return distribution.log_prob(action).sum(-1), distribution.entropy().sum(-1), self.get_value(x)
 
     def get_extra_state(self):
-        """The normalizer, which the state_dict is of no use without."""
-        return {"mean": torch.tensor(self.obs_rms.mean), "var": torch.tensor(self.obs_rms.var), "count": float(self.obs_rms.count)}
+        """The normalization, without which the weights are of no use."""
+        rms = self.obs_rms
+        return {"mean": torch.from_numpy(rms.mean), "var": torch.from_numpy(rms.var), "count": float(rms.count)}
 
     def set_extra_state(self, state):
-        mean, var, count = state["mean"].numpy(), state["var"].numpy(), float(state["count"])
-        if {mean.shape, var.shape} != {self.obs_rms.mean.shape} or not (np.isfinite(mean).all() and (var >= 0).all() and count > 0):
-            raise ValueError(f"expected the statistics of observations of shape {self.obs_rms.mean.shape}")
-        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = mean, var, count
+        mean, var = state["mean"].numpy(), state["var"].numpy()
+        if not mean.shape == var.shape == self.obs_rms.mean.shape:
+            raise ValueError(f"expected statistics of observations of shape {self.obs_rms.mean.shape}")
+        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = mean, var, state["count"]
 
 
 def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_lambda):
@@ -386,11 +389,7 @@ if __name__ == "__main__":
 
     # env setup
     try:
-        single_env = make_env(args.env_id, 0, False, run_name)()
-        action_space = single_env.action_space
-        if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
-            raise TypeError(f"expected a Box action space of floats (discrete actions: ppo_rapid.py), got {action_space}")
-        single_env.close()
+        make_env(args.env_id, 0, False, run_name)().close()
         print(f"{run_name}: {args.num_envs} environments, {args.engine} engine", flush=True)
         envs = make_envs(args, run_name)
         # before multiprocessing ends its workers by SIGTERM, for which these are deaf
@@ -400,7 +399,7 @@ if __name__ == "__main__":
             envs,
             local=args.local_score,
             count=bool(args.w2 and args.rapid),
-            state=(lambda observations, infos: agent.normalize(observations)) if args.score_normalized else None,
+            state=(lambda obs, infos: agent.normalize(obs).numpy()) if args.score_normalized else None,
         )
         # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
@@ -434,6 +433,7 @@ if __name__ == "__main__":
     if checkpoint is None:
         print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
         next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
+        agent.obs_rms.update(next_obs)
     else:
         try:
             global_step = operator.index(checkpoint["global_step"])
@@ -479,11 +479,10 @@ if __name__ == "__main__":
 
     # rollout storage
     shape = (args.num_steps, args.num_envs)
-    agent.obs_rms.update(next_obs)
-    next_obs = torch.from_numpy(agent.normalize(next_obs)).to(device)
+    next_obs = agent.normalize(next_obs).to(device)
     obs = torch.zeros((*shape, next_obs.shape[1]), device=device)
     actions = torch.zeros((*shape, len(agent.actor_logstd)), device=device)
-    logprobs = torch.zeros(shape, device=device)
+    means, stds = torch.zeros((2, *actions.shape), device=device)
     rewards, terminations, dones = np.zeros((3, *shape), dtype=np.float32)
     discounted_returns = np.zeros(args.num_envs)  # of the episodes in flight
 
@@ -510,14 +509,13 @@ if __name__ == "__main__":
             global_step += args.num_envs
             obs[step] = next_obs
             with torch.no_grad():
-                distribution = agent.get_distribution(next_obs)
-                actions[step] = distribution.mean + distribution.stddev * noise[step]
-                logprobs[step] = distribution.log_prob(actions[step]).sum(-1)
+                means[step], stds[step] = agent.actor_mean(next_obs), agent.actor_logstd.exp()
+                actions[step] = means[step] + stds[step] * noise[step]
 
             action = actions[step].cpu().numpy().reshape(envs.action_space.shape)
             next_obs, reward, terminated, truncated, infos = envs.step(action)
             agent.obs_rms.update(next_obs)
-            next_obs = torch.from_numpy(agent.normalize(next_obs)).to(device)
+            next_obs = agent.normalize(next_obs).to(device)
             if args.truncation_as_termination:
                 terminated = terminated | truncated
             if args.pure_exploration or args.score_as_reward:
@@ -563,13 +561,13 @@ if __name__ == "__main__":
             next_values = torch.cat([values[1:], agent.get_value(next_obs)[None]])
             if final_obs:
                 cut = torch.tensor(list(final_obs), device=device).unbind(dim=1)
-                next_values[cut] = agent.get_value(torch.as_tensor(agent.normalize(np.stack(list(final_obs.values())))).to(obs))
+                next_values[cut] = agent.get_value(agent.normalize(np.stack(list(final_obs.values()))).to(device))
             outcomes = torch.as_tensor(np.stack([rewards, terminations, dones])).to(device)
             advantages = compute_gae(outcomes[0], values, next_values, *outcomes[1:], args.gamma, args.gae_lambda)
 
             # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
             b_obs, b_actions, b_values, b_advantages = (x.flatten(0, 1) for x in (obs, actions, values, advantages))
-            b_logprobs = logprobs.flatten(0, 1)
+            b_logprobs = Normal(means, stds).log_prob(actions).sum(dim=-1).flatten(0, 1)
             b_returns = b_advantages + b_values
 
         # optimize policy and value network

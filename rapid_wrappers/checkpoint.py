@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -88,9 +88,10 @@ def restore_arguments(cls: type, values: Any) -> Any:
     if not isinstance(values, dict) or values.keys() != hints.keys():
         raise ValueError(f"expected the fields of {cls.__name__} in its present version, got {values!r:.200}")
     for name, value in values.items():
-        kinds = get_args(hints[name]) or (hints[name],)
+        hint = hints[name]
+        kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
         if not any(type(value) is kind or value in get_args(kind) for kind in kinds):
-            raise ValueError(f"expected `{name}` to be of {hints[name]}, got {value!r:.100}")
+            raise ValueError(f"expected `{name}` to be of {hint}, got {value!r:.100}")
     return cls(**values)
 
 

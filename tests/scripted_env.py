@@ -7,6 +7,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+SCRIPTED = "scripted/Env-v0"  # the id of one that a test registers
+
 
 class ScriptedEnv(gym.Env):
     """Observation ``[tag, t]``; episode e takes ``lengths[e % len(lengths)]`` steps.

@@ -1,5 +1,3 @@
-import importlib.util
-import runpy
 import sys
 from pathlib import Path
 
@@ -8,47 +6,15 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers.one_hot import OneHotEncoder
-from tests.scripted_env import ScriptedEnv
+from tests.conftest import import_script
+from tests.scripted_env import SCRIPTED, ScriptedEnv
 
-SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "ppo_rapid.py")
-spec = importlib.util.spec_from_file_location("ppo_rapid", SCRIPT)
-ppo_rapid = sys.modules["ppo_rapid"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(ppo_rapid)
+SCRIPT = "ppo_rapid.py"
+ppo_rapid = import_script(SCRIPT)
 SMALL = ("--num-envs", "2", "--num-steps", "64")
-SCRIPTED = "scripted/Env-v0"
-
-
-@pytest.fixture
-def train(tmp_path, monkeypatch):
-    """Run the script as a user does, and return its variables with the points of its event file in ``tags``."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*argv):
-        monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", *map(str, argv)])
-        rng = torch.get_rng_state()
-        variables = runpy.run_path(SCRIPT, run_name="__main__")
-        torch.set_rng_state(rng)
-        events = EventAccumulator(f"runs/{variables['run_name']}", size_guidance={"scalars": 0})
-        events.Reload()
-        variables["tags"] = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-        return variables
-
-    return run
-
-
-@pytest.fixture
-def scripted():
-    """Register a scripted environment for the script to train on."""
-
-    def register(**arguments):
-        gym.register(SCRIPTED, lambda: ScriptedEnv(**arguments))
-
-    yield register
-    gym.registry.pop(SCRIPTED)
 
 
 def gae(rewards, values, next_values, terminations, dones, gamma=0.5, gae_lambda=0.5):

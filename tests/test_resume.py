@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
+from tests.conftest import assert_equal
 
 SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "ppo_rapid.py")
 RUN = ("--env-id", "rapid/KeyCorridorS3R1-v0", "--num-envs", "4", "--num-steps", "32", "--bc-batch-size", "32")
@@ -71,22 +72,6 @@ def points(run):
     events.Reload()
     tags = set(events.Tags()["scalars"]) - {"charts/SPS"}
     return {tag: [(e.step, repr(e.value)) for e in events.Scalars(tag)] for tag in tags}
-
-
-def assert_equal(x, y, at="state"):
-    assert type(x) is type(y), at
-    if isinstance(x, dict):
-        assert x.keys() == y.keys(), at
-        for key in x:
-            assert_equal(x[key], y[key], f"{at}/{key}")
-    elif isinstance(x, list | tuple):
-        assert len(x) == len(y), at
-        for i, (a, b) in enumerate(zip(x, y, strict=True)):
-            assert_equal(a, b, f"{at}/{i}")
-    elif isinstance(x, np.ndarray | torch.Tensor):
-        np.testing.assert_array_equal(np.asarray(x), np.asarray(y), err_msg=at)
-    else:
-        assert x == y or x != x, at
 
 
 def assert_same_run(run, reference):
