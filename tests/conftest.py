@@ -1,5 +1,6 @@
 import importlib.util
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -52,8 +53,13 @@ def train(request, tmp_path, monkeypatch):
     def run(*argv):
         monkeypatch.setattr(sys, "argv", [script, *map(str, argv)])
         rng = torch.get_rng_state()
-        variables = runpy.run_path(str(SCRIPTS / script), run_name="__main__")
-        torch.set_rng_state(rng)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            variables = runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+        finally:
+            torch.set_rng_state(rng)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         events = EventAccumulator(f"runs/{variables['run_name']}", size_guidance={"scalars": 0})
         events.Reload()
         variables["tags"] = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
