@@ -27,6 +27,8 @@ class Args:
     """where to draw them, a panel an environment: mean over seeds, and range from the lowest to the highest"""
     thresholds: tuple[float, ...] = (0.5, 0.75)
     """mean returns for which the first frame that reaches them is printed"""
+    share_y: bool = True
+    """whether all panels have one scale of returns"""
     every: int = 10_000
     """frames between two points of a curve"""
     sample_every: int = 1_280
@@ -67,7 +69,7 @@ def sample(frames: np.ndarray, values: np.ndarray, every: int) -> tuple[np.ndarr
     return grid, values[np.searchsorted(frames, grid, side="right") - 1]
 
 
-def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path) -> None:
+def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path, share_y: bool) -> None:
     try:
         import matplotlib.pyplot as plt
     except ModuleNotFoundError:
@@ -77,10 +79,14 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path)
     rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(
         rows, columns, figsize=(6, 3.5) if len(panels) == 1 else (3.5 * columns, 2.8 * rows), layout="constrained",
-        squeeze=False, sharey=True,
+        squeeze=False, sharey=share_y,
     )  # fmt: skip
     experiments = list(dict.fromkeys(name.split(" ")[1] for name in curves))
-    labelled: set[str] = set()
+    labels = {}
+    for experiment in experiments:
+        numbers = sorted(len(seeds) for name, seeds in curves.items() if name.split(" ")[1] == experiment)
+        span = str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}-{numbers[-1]}"
+        labels[experiment] = f"{experiment}, {span} seed{'' if span == '1' else 's'}"
     for panel, axes in zip(panels, grid.flat, strict=False):
         axes.set_title(panel, fontsize="medium")
         for name, seeds in curves.items():
@@ -92,9 +98,7 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path)
             points = np.linspace(start, end, 300)
             values = np.stack([np.interp(points, *curve) for curve in seeds.values()])  # (num_seeds, 300)
             color = f"C{experiments.index(experiment)}"
-            label = None if experiment in labelled else f"{experiment}, {len(seeds)} seeds"
-            labelled.add(experiment)
-            axes.plot(points / 1e6, values.mean(axis=0), color=color, label=label)
+            axes.plot(points / 1e6, values.mean(axis=0), color=color, label=labels.pop(experiment, None))
             axes.fill_between(points / 1e6, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, lw=0)
         axes.set_xlabel("frames (millions)")
         axes.grid(alpha=0.3)
@@ -135,4 +139,4 @@ if __name__ == "__main__":
                 rows += [f"{experiment},{seed},{f},{v:.4f}" for f, v in points]
         args.csv.write_text("\n".join(rows) + "\n")
     if args.png:
-        draw(curves, args.png)
+        draw(curves, args.png, args.share_y)
