@@ -148,8 +148,9 @@ class Args:
     """imitation updates after each episode"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
-    bc_target_loss: float = 0.0
-    """no more imitation in a rollout once its loss is below this; 0 never stops, as in the paper"""
+    bc_target_loss: float = 0.8
+    """no more imitation in a rollout once the squared distance of mean and actions is below this share of the variance,
+    or the noise of the best episodes is learnt by heart; 0 never stops, as in the paper"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J); by default it never ends"""
     whole_episodes: bool = False
@@ -166,11 +167,11 @@ class Args:
 # terminations, the local score and its weight).
 PAPER = Args(
     paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000, age_penalty=0.0,
-    truncation_as_termination=True,
+    bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
-FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "ppo_loss", "num_envs", "num_steps")
+FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "init_std", "num_envs", "num_steps")
 
 
 def parse_args():
@@ -338,6 +339,13 @@ def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_la
 def bc_gap(frames, until):
     """Updates until the next one with imitation, after `frames` frames: the authors' schedule (`rapid/agent.py`)."""
     return 1 if until is None else int(1 / (1 - frames / until))
+
+
+def bc_target(logstd, bc_loss, share):
+    """Loss of imitation at which the squared distance of mean and actions is this share of the policy's variance."""
+    if bc_loss == "mse":
+        return share * (2 * logstd).exp().mean()
+    return (Normal(0.0, logstd.exp()).entropy() - 0.5 * (1 - share)).sum()
 
 
 if __name__ == "__main__":
@@ -542,7 +550,7 @@ if __name__ == "__main__":
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_obs, bc_actions = agent.normalize(bc_obs), bc_actions.reshape(len(bc_actions), -1)
                     bc_loss = bc_step(agent.get_distribution, optimizer, bc_obs, bc_actions, loss=args.bc_loss)["loss"]
-                    if bc_loss < args.bc_target_loss:
+                    if bc_loss < bc_target(agent.actor_logstd.detach(), args.bc_loss, args.bc_target_loss):
                         imitate = False  # until the next rollout, which looks again
                         break
             # end RAPID

@@ -5,6 +5,8 @@ import random
 import resource
 import signal
 import time
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from rapid_wrappers.checkpoint import (
     load_checkpoint,
     load_optimizer,
     random_state,
+    restore_arguments,
     save_checkpoint,
     set_random_state,
 )
@@ -274,3 +277,26 @@ def test_a_signal_sets_a_flag_and_a_second_one_interrupts(number):
     finally:
         stop.restore()
         signal.signal(signal.SIGTERM, previous)
+
+
+@dataclass
+class Arguments:
+    kind: Literal["a", "b"] = "a"
+    maybe: Literal["a", 3] | None = None
+    number: int | None = None
+
+
+@pytest.mark.parametrize("values", [("b", None, 1), ("a", 3, None), ("a", "a", 0)])
+def test_arguments_are_restored_as_they_were_saved(values):
+    arguments = Arguments(*values)
+    assert restore_arguments(Arguments, vars(arguments)) == arguments
+
+
+@pytest.mark.parametrize(
+    "values", [("c", None, 1), (None, None, 1), ("a", "b", 1), ("a", None, 1.0), ("a", None, True)]
+)
+def test_arguments_of_another_type_are_refused(values):
+    with pytest.raises(ValueError, match="expected `.*` to be of"):
+        restore_arguments(Arguments, vars(Arguments(*values)))
+    with pytest.raises(ValueError, match="expected the fields of Arguments"):
+        restore_arguments(Arguments, {"kind": "a"})

@@ -338,6 +338,26 @@ def test_a_truncation_bootstraps_from_the_normalized_final_observation(train, sc
         assert (torch.tensor(run["terminations"]).bool() == ended).all()
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.8, 1.0])
+def test_the_target_is_the_loss_at_that_share_of_the_variance(share):
+    logstd = torch.tensor([0.3, -1.0, 0.0])
+    std = logstd.exp()
+    offset = np.sqrt(share) * std  # of all actions from the mean, in each dimension that share of the variance
+    actions = torch.zeros(4, 3)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0)
+    for loss in ("mse", "nll"):
+        mean = (actions + offset).requires_grad_()
+        policy = lambda obs, mean=mean: torch.distributions.Normal(mean, std)  # noqa: E731
+        expected = bc_step(policy, optimizer, torch.zeros(4, 1), actions, loss=loss)["loss"]
+        torch.testing.assert_close(continuous.bc_target(logstd, loss, share), expected)
+
+
+@pytest.mark.parametrize(("target", "imitation"), [(0, 5 * 3 * 2 * 2), (1e9, 3)])
+def test_imitation_rests_for_the_rollout_once_its_loss_is_below_the_target(train, short, target, imitation):
+    run = train("--env-id", SHORT, *SMALL, "--total-timesteps", 3 * 128, "--bc-target-loss", target)
+    assert run["optimizer"].state[run["agent"].actor_mean[0].weight]["step"].item() == imitation
+
+
 def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(monkeypatch):
     monkeypatch.setattr(sys, "argv", [SCRIPT, "--paper", "--num-envs", "3"])
     args, _ = continuous.parse_args()
