@@ -363,6 +363,8 @@ if __name__ == "__main__":
             sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
     if args.capture_video and find_spec("moviepy") is None:
         sys.exit("error: --capture-video needs moviepy: pip install 'rapid-wrappers[video]'")
+    if args.capture_video and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo draws without a display so
     try:
         if args.resume:
             run_dir = os.path.dirname(args.resume) or "."

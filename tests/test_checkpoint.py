@@ -296,7 +296,7 @@ def test_arguments_are_restored_as_they_were_saved(values):
     "values", [("c", None, 1), (None, None, 1), ("a", "b", 1), ("a", None, 1.0), ("a", None, True)]
 )
 def test_arguments_of_another_type_are_refused(values):
-    with pytest.raises(ValueError, match="expected `.*` to be of"):
+    with pytest.raises(ValueError, match=r"expected `.*` to be of"):
         restore_arguments(Arguments, vars(Arguments(*values)))
     with pytest.raises(ValueError, match="expected the fields of Arguments"):
         restore_arguments(Arguments, {"kind": "a"})
