@@ -136,7 +136,7 @@ class Args:
     """whether the local score is that of the normalized observations or (--no-score-normalized) of the raw ones"""
     w0: float = 1.0
     """weight of the extrinsic score"""
-    w1: float = 0.001
+    w1: float = 0.1
     """weight of the local score"""
     w2: float = 0.0
     """weight of the global score; 0 also stops counting states"""
@@ -148,7 +148,7 @@ class Args:
     """imitation updates after each episode"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
-    bc_target_loss: float = 0.8
+    bc_target_loss: float = 0.9
     """no more imitation in a rollout once the squared distance of mean and actions is below this share of the variance,
     or the noise of the best episodes is learnt by heart; 0 never stops, as in the paper"""
     bc_anneal_until: int | None = None
@@ -166,8 +166,8 @@ class Args:
 # Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
 # terminations, the local score and its weight).
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000, age_penalty=0.0,
-    bc_target_loss=0.0, truncation_as_termination=True,
+    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000, w1=0.001,
+    age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
@@ -548,13 +548,16 @@ if __name__ == "__main__":
                     reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
                 if add:
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
+                bc_losses = []
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_obs, bc_actions = agent.normalize(bc_obs), bc_actions.reshape(len(bc_actions), -1)
-                    bc_loss = bc_step(agent.get_distribution, optimizer, bc_obs, bc_actions, loss=args.bc_loss)["loss"]
-                    if bc_loss < bc_target(agent.actor_logstd.detach(), args.bc_loss, args.bc_target_loss):
-                        imitate = False  # until the next rollout, which looks again
-                        break
+                    metrics = bc_step(agent.get_distribution, optimizer, bc_obs, bc_actions, loss=args.bc_loss)
+                    bc_losses.append(metrics["loss"])
+                if imitate:
+                    bc_loss = torch.stack(bc_losses).mean()  # that of one batch is noisy
+                    target = bc_target(agent.actor_logstd.detach(), args.bc_loss, args.bc_target_loss)
+                    imitate = bool(bc_loss >= target)  # else it rests until the next rollout, which looks again
             # end RAPID
 
             done = terminated | truncated
