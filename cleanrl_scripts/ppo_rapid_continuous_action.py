@@ -136,8 +136,8 @@ class Args:
     """whether the local score is that of the normalized observations or (--no-score-normalized) of the raw ones"""
     w0: float = 1.0
     """weight of the extrinsic score"""
-    w1: float = 0.1
-    """weight of the local score"""
+    w1: float = 0.001
+    """weight of the local score; where most returns are zero it guides exploration, and takes more, such as 0.1"""
     w2: float = 0.0
     """weight of the global score; 0 also stops counting states"""
     buffer_size: int = 3_000
@@ -166,7 +166,7 @@ class Args:
 # Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
 # terminations, the local score and its weight).
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000, w1=0.001,
+    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000,
     age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
