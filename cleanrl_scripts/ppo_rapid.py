@@ -404,7 +404,8 @@ if __name__ == "__main__":
         size = single_env.observation_space.shape or ()
         is_view = is_minigrid(single_env) and len(size) == 3 and max(size) < 32
         if not isinstance(single_env.action_space, gym.spaces.Discrete):
-            raise TypeError(f"expected a Discrete action space, got {single_env.action_space}")
+            raise TypeError("expected a Discrete action space (continuous actions: ppo_rapid_continuous_action.py), "
+                            f"got {single_env.action_space}")  # fmt: skip
         single_env.close()
         print(f"{run_name}: {args.num_envs} environments, {args.engine} engine{remark}", flush=True)
         envs = make_envs(args, run_name)

@@ -166,7 +166,7 @@ class Args:
 # Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
 # terminations, the local score and its weight).
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", buffer_size=10_000,
+    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", w1=0.001, buffer_size=10_000,
     age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder

@@ -337,7 +337,7 @@ def test_the_paper_flag_anneals_where_the_authors_commands_do(monkeypatch):
         (["--seed", -1], "seed"),
         (["--gamma", "nan"], "gamma"),
         (["--age-penalty", -1], "age_penalty"),
-        (["--env-id", "Pendulum-v1"], "Discrete"),
+        (["--env-id", "Pendulum-v1"], "Discrete.*ppo_rapid_continuous_action.py"),
         (["--env-id", "rapid/MultiRoom-N7S4-v0"], "MultiRoom-N7-S4"),
         (["--env-id", "Blackjack-v1"], "array observations"),
         (["--w0", "nan"], "w0"),
