@@ -117,7 +117,7 @@ class Args:
     target_kl: float | None = None
     """stop a rollout's epochs above this KL divergence"""
     init_std: float = 1.0
-    """standard deviation of the actions at the start, in the environment's units; only PPO and --bc-loss nll move it"""
+    """standard deviation of the actions at the start, in the environment's units; --bc-loss mse without PPO leaves it"""
     normalize_reward: bool = True
     """whether PPO's rewards (not those of the ranking) are divided by the running deviation of discounted returns"""
     truncation_as_termination: bool = False
@@ -128,8 +128,9 @@ class Args:
     """whether to imitate the best episodes; --no-rapid is plain PPO"""
     ppo_loss: bool = False
     """whether to use PPO's losses beside imitation, where they did harm in the paper; without imitation always"""
-    bc_loss: Literal["mse", "nll"] = "mse"
-    """loss of imitation: squared distance of the mean, which leaves the deviation as it is, or neg. log-likelihood"""
+    bc_loss: Literal["mse", "nll"] = "nll"
+    """loss of imitation: the squared distance of the mean, which leaves the deviation as it is, as in the paper, or the
+    negative log-likelihood, which fits the deviation too"""
     local_score: Literal["std", "distance"] = "std"
     """the local score: Eq. 2, or the mean distance to the episode's mean state as in the authors' code"""
     score_normalized: bool = True
@@ -166,8 +167,8 @@ class Args:
 # Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
 # terminations, the local score and its weight).
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, num_envs=1, local_score="distance", w1=0.001, buffer_size=10_000,
-    age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
+    paper=True, total_timesteps=5_000_000, num_envs=1, bc_loss="mse", local_score="distance", w1=0.001,
+    buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
