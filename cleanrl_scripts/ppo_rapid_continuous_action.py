@@ -117,7 +117,7 @@ class Args:
     target_kl: float | None = None
     """stop a rollout's epochs above this KL divergence"""
     init_std: float = 1.0
-    """standard deviation of the actions at the start, in the environment's units; --bc-loss mse without PPO leaves it"""
+    """deviation of the actions at the start, in the environment's units; --bc-loss mse without PPO leaves it"""
     normalize_reward: bool = True
     """whether PPO's rewards (not those of the ranking) are divided by the running deviation of discounted returns"""
     truncation_as_termination: bool = False
