@@ -457,9 +457,11 @@ if __name__ == "__main__":
             # RAPID
             counter.load_state_dict(checkpoint["counter"])
             buffer.load_state_dict(checkpoint["buffer"])
-            kept_shape = checkpoint["buffer"]["rows"]["observations"].shape[1:] if len(buffer) else None
-            if kept_shape not in (None, envs.single_observation_space.shape):
-                raise ValueError(f"expected kept observations of the environment's shape, got {kept_shape}")
+            spaces = {"observations": envs.single_observation_space, "actions": envs.single_action_space}
+            for name, space in spaces.items() if len(buffer) else ():
+                kept = checkpoint["buffer"]["rows"][name]
+                if (kept.shape[1:], kept.dtype) != (space.shape, space.dtype) or not np.isfinite(kept).all():
+                    raise ValueError(f"expected kept {name} of {space}, got {kept.dtype} of shape {kept.shape[1:]}")
             bc_next, bc_loss = operator.index(checkpoint["bc_next"]), float(checkpoint["bc_loss"])
             if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # it may have been another
                 bc_next = min(bc_next, global_step // batch_size + bc_gap(global_step, args.bc_anneal_until))

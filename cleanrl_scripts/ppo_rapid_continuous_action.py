@@ -47,7 +47,7 @@ from rapid_wrappers.checkpoint import (
     set_random_state,
 )
 from rapid_wrappers.run_folder import claim_folder, make_folder, remove_if_empty
-from rapid_wrappers.scores import episode_score
+from rapid_wrappers.scores import LOCAL_SCORES, episode_score
 
 
 @dataclass
@@ -172,7 +172,8 @@ PAPER = Args(
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
-FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "init_std", "num_envs", "num_steps")
+FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "init_std", "local_score", "score_normalized",
+         "num_envs", "num_steps")  # fmt: skip
 
 
 def parse_args():
@@ -239,6 +240,8 @@ def check_args(args):
                          f"got {args.bc_anneal_until}")  # fmt: skip
     if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
         raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
+    if args.bc_anneal_until is not None and args.bc_anneal_until < args.total_timesteps and not args.ppo_loss:
+        raise ValueError("expected `ppo_loss` where imitation ends before `total_timesteps`: nothing else would learn")
     return args
 
 
@@ -300,6 +303,12 @@ class Agent(nn.Module):
         )
         self.actor_logstd = nn.Parameter(torch.full((num_actions,), math.log(init_std)))
 
+    def observe(self, obs):
+        """Take raw observations (n, *obs_shape) into the statistics."""
+        self.obs_rms.update(np.asarray(obs, np.float64))
+        if not np.isfinite(self.obs_rms.var).all():
+            raise ValueError(f"expected finite observations whose variance is finite too, got {obs!r:.500}")
+
     def normalize(self, obs):
         """Raw observations (n, *obs_shape) of any dtype, as the network takes them: (n, inputs) of float32."""
         obs = ((obs - self.obs_rms.mean) / np.sqrt(self.obs_rms.var + 1e-8)).clip(-10, 10)
@@ -318,13 +327,18 @@ class Agent(nn.Module):
     def get_extra_state(self):
         """The normalization, without which the weights are of no use."""
         rms = self.obs_rms
-        return {"mean": torch.from_numpy(rms.mean), "var": torch.from_numpy(rms.var), "count": float(rms.count)}
+        return {"mean": torch.as_tensor(rms.mean), "var": torch.as_tensor(rms.var), "count": float(rms.count)}
 
     def set_extra_state(self, state):
-        mean, var = state["mean"].numpy(), state["var"].numpy()
-        if not mean.shape == var.shape == self.obs_rms.mean.shape:
-            raise ValueError(f"expected statistics of observations of shape {self.obs_rms.mean.shape}")
-        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = mean, var, state["count"]
+        mean, var, count = state["mean"].numpy(), state["var"].numpy(), state["count"]
+        if (
+            not mean.shape == var.shape == np.shape(self.obs_rms.mean)
+            or not mean.dtype == var.dtype == np.float64
+            or not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all())
+            or not (isinstance(count, float) and 0 < count < math.inf)
+        ):
+            raise ValueError(f"expected statistics of observations of shape {np.shape(self.obs_rms.mean)}")
+        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = mean, var, count
 
 
 def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_lambda):
@@ -406,12 +420,7 @@ if __name__ == "__main__":
         # before multiprocessing ends its workers by SIGTERM, for which these are deaf
         multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
         # RAPID
-        envs = VectorEpisodeScoringWrapper(
-            envs,
-            local=args.local_score,
-            count=bool(args.w2 and args.rapid),
-            state=(lambda obs, infos: agent.normalize(obs).numpy()) if args.score_normalized else None,
-        )
+        envs = VectorEpisodeScoringWrapper(envs, local=args.local_score, count=bool(args.w2 and args.rapid))
         # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         remove_if_empty(run_dir)
@@ -444,7 +453,7 @@ if __name__ == "__main__":
     if checkpoint is None:
         print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
         next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
-        agent.obs_rms.update(next_obs)
+        agent.observe(next_obs)
     else:
         try:
             global_step = operator.index(checkpoint["global_step"])
@@ -454,13 +463,17 @@ if __name__ == "__main__":
             agent.load_state_dict(checkpoint["agent"])
             load_optimizer(optimizer, checkpoint["optimizer"])
             return_rms.mean, return_rms.var, return_rms.count = map(float, checkpoint["return_rms"])
+            if not (math.isfinite(return_rms.mean) and 0 <= return_rms.var < math.inf and return_rms.count > 0):
+                raise ValueError("expected statistics of discounted returns")
             set_generator_state(shuffler, checkpoint["shuffler"])
             # RAPID
             counter.load_state_dict(checkpoint["counter"])
             buffer.load_state_dict(checkpoint["buffer"])
-            kept_shape = checkpoint["buffer"]["rows"]["observations"].shape[1:] if len(buffer) else None
-            if kept_shape not in (None, envs.single_observation_space.shape):
-                raise ValueError(f"expected kept observations of the environment's shape, got {kept_shape}")
+            spaces = {"observations": envs.single_observation_space, "actions": envs.single_action_space}
+            for name, space in spaces.items() if len(buffer) else ():
+                kept = checkpoint["buffer"]["rows"][name]
+                if (kept.shape[1:], kept.dtype) != (space.shape, space.dtype) or not np.isfinite(kept).all():
+                    raise ValueError(f"expected kept {name} of {space}, got {kept.dtype} of shape {kept.shape[1:]}")
             bc_next, bc_loss = operator.index(checkpoint["bc_next"]), float(checkpoint["bc_loss"])
             if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # it may have been another
                 bc_next = min(bc_next, global_step // batch_size + bc_gap(global_step, args.bc_anneal_until))
@@ -525,7 +538,7 @@ if __name__ == "__main__":
 
             action = actions[step].cpu().numpy().reshape(envs.action_space.shape)
             next_obs, reward, terminated, truncated, infos = envs.step(action)
-            agent.obs_rms.update(next_obs)
+            agent.observe(next_obs)
             next_obs = agent.normalize(next_obs).to(device)
             if args.truncation_as_termination:
                 terminated = terminated | truncated
@@ -542,13 +555,17 @@ if __name__ == "__main__":
 
             # RAPID
             for i, episode in episodes:
-                writer.add_scalar("rapid/extrinsic", episode.scores.extrinsic, global_step)
-                writer.add_scalar("rapid/local", episode.scores.local, global_step)
-                writer.add_scalar("rapid/global", episode.scores.global_, global_step)
+                scores = episode.scores
+                if args.score_normalized:  # by the same statistics for the whole episode
+                    normalized = agent.normalize(episode.observations).numpy()
+                    scores = scores._replace(local=LOCAL_SCORES[args.local_score](normalized))
+                writer.add_scalar("rapid/extrinsic", scores.extrinsic, global_step)
+                writer.add_scalar("rapid/local", scores.local, global_step)
+                writer.add_scalar("rapid/global", scores.global_, global_step)
                 if args.score_as_reward:
-                    reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
+                    reward[i] = episode_score(*scores, args.w0, args.w1, args.w2)
                 if add:
-                    buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
+                    buffer.add(episode.observations, episode.actions, scores, episode.state_ids)
                 bc_losses = []
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)

@@ -81,16 +81,16 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path,
         rows, columns, figsize=(6, 3.5) if len(panels) == 1 else (3.5 * columns, 2.8 * rows), layout="constrained",
         squeeze=False, sharey=share_y,
     )  # fmt: skip
-    experiments = list(dict.fromkeys(name.split(" ")[1] for name in curves))
+    experiments = list(dict.fromkeys(name.split(" ", 1)[1] for name in curves))
     labels = {}
     for experiment in experiments:
-        numbers = sorted(len(seeds) for name, seeds in curves.items() if name.split(" ")[1] == experiment)
+        numbers = sorted(len(seeds) for name, seeds in curves.items() if name.split(" ", 1)[1] == experiment)
         span = str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}-{numbers[-1]}"
         labels[experiment] = f"{experiment}, {span} seed{'' if span == '1' else 's'}"
     for panel, axes in zip(panels, grid.flat, strict=False):
         axes.set_title(panel, fontsize="medium")
         for name, seeds in curves.items():
-            env_id, experiment = name.split(" ")
+            env_id, experiment = name.split(" ", 1)
             if env_id != panel:
                 continue
             start = max(frames[0] for frames, _ in seeds.values())
@@ -137,6 +137,8 @@ if __name__ == "__main__":
             for seed, (frames, values) in seeds.items():
                 points = zip(*sample(frames, values, args.every), strict=True)
                 rows += [f"{experiment},{seed},{f},{v:.4f}" for f, v in points]
+        if len(rows) == 1:
+            raise SystemExit(f"error: no run has a point at a multiple of {args.every} frames: lower --every")
         args.csv.write_text("\n".join(rows) + "\n")
     if args.png:
         draw(curves, args.png, args.share_y)

@@ -75,6 +75,12 @@ def test_the_episodic_reward_of_a_scripted_episode(ends):
     assert env.step(0)[1] == -4.0  # after an end nothing is paid a second time
 
 
+def test_an_environment_that_returns_its_reward_in_an_array_is_paid_in_numbers():
+    env = EpisodicRewardWrapper(ScriptedEnv([2], rewards=[np.ones(1), np.array(2)]))
+    env.reset()
+    assert [env.step(0)[1] for _ in range(2)] == [0.0, 3.0]
+
+
 def test_the_episodic_reward_is_what_the_score_sees_and_the_spec_remembers_it():
     info = play(EpisodeScoringWrapper(EpisodicRewardWrapper(ScriptedEnv([4], rewards=[2.0]))))
     assert info["episode_scores"]["extrinsic"] == 8.0
@@ -130,7 +136,7 @@ def test_a_swimmer_in_the_models_own_fluid_is_gymnasiums():
         np.testing.assert_array_equal(ours.step(action)[0], theirs.step(action)[0])
 
 
-@pytest.mark.parametrize("bounds", [(3000, 2000), (-1, 5), (0, np.inf), (np.nan, 1)])
+@pytest.mark.parametrize("bounds", [(3000, 2000), (-1, 5), (0, np.inf), (np.nan, 1), 3000, "x", (1, 2, 3), (None, 3)])
 def test_a_range_that_is_none_is_refused(bounds):
     with pytest.raises(ValueError, match="expected `density` to be"):
         gym.make("rapid/DensitySwimmer-v0", density=bounds)

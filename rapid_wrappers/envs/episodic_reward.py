@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 __all__ = ["EpisodicRewardWrapper"]
@@ -38,7 +39,7 @@ class EpisodicRewardWrapper(gym.Wrapper[ObsType, ActType, ObsType, ActType], Rec
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Step the environment; the reward is 0.0, or the return where the episode ends."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._return += float(reward)
+        self._return += float(np.asarray(reward).item())  # some return it in an array
         if not (terminated or truncated):
             return obs, 0.0, terminated, truncated, info
         paid, self._return = self._return, 0.0

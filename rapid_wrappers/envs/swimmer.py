@@ -34,10 +34,7 @@ class FluidSwimmerEnv(SwimmerEnv):
         self._fluid: dict[str, tuple[float, float]] = {}
         for name, bounds in (("density", density), ("viscosity", viscosity)):
             if bounds is not None:
-                low, high = bounds
-                if not 0 <= low <= high < np.inf:
-                    raise ValueError(f"expected `{name}` to be (low, high) with 0 <= low <= high, got {bounds}")
-                self._fluid[name] = (low, high)
+                self._fluid[name] = _check_range(name, bounds)
         super().__init__(**kwargs)
         # `SwimmerEnv` has recorded its own arguments for pickling; a copy is to be made with these too.
         self._ezpickle_args = ()
@@ -48,3 +45,13 @@ class FluidSwimmerEnv(SwimmerEnv):
         for name, (low, high) in self._fluid.items():
             setattr(self.model.opt, name, self.np_random.uniform(low, high))
         return super().reset_model()
+
+
+def _check_range(name: str, bounds: Any) -> tuple[float, float]:
+    try:
+        low, high = map(float, bounds)
+        if 0 <= low <= high < np.inf:
+            return low, high
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"expected `{name}` to be (low, high) with 0 <= low <= high, got {bounds!r}")
