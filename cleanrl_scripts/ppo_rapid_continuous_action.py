@@ -143,8 +143,9 @@ class Args:
     """weight of the global score; 0 also stops counting states"""
     buffer_size: int = 3_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
-    age_penalty: float = 0.05
-    """score an episode loses for every 1000 episodes after it; 0 never forgets, as in the paper"""
+    age_penalty: float = 1.0
+    """share of the best score kept that an episode loses for every 1000 episodes after it; 0 never forgets, as in the
+    paper"""
     bc_steps: int = 5
     """imitation updates after each episode"""
     bc_batch_size: int = 256
@@ -439,7 +440,6 @@ if __name__ == "__main__":
         args.w1,
         args.w2,
         counter=counter if envs.count else None,
-        age_penalty=args.age_penalty,
         whole_episodes=args.whole_episodes,
         rank=args.rank,
         seed=args.seed,
@@ -565,6 +565,8 @@ if __name__ == "__main__":
                 if args.score_as_reward:
                     reward[i] = episode_score(*scores, args.w0, args.w1, args.w2)
                 if add:
+                    if len(buffer):
+                        buffer.age_penalty = args.age_penalty * abs(buffer.scores[0])
                     buffer.add(episode.observations, episode.actions, scores, episode.state_ids)
                 bc_losses = []
                 for _ in range(args.bc_steps if imitate else 0):

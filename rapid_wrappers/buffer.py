@@ -43,7 +43,8 @@ class RankingBuffer:
             ``counter.counts`` of that moment (the authors' behaviour), over all its states, cut ones included.
             If not, it stays as it was when the episode was added (Algorithm 1).
         age_penalty: How much score an episode loses for every 1000 episodes added after it, in units of S.
-            0 is the paper; more forgets old episodes (the second limitation of its Section 5).
+            0 is the paper; more forgets old episodes (the second limitation of its Section 5). The attribute may be
+            set anew between insertions, such as to a share of the highest score: the next one ranks by it.
         whole_episodes: Never cut an episode; the last one kept may exceed ``capacity`` (Appendix H).
         rank: ``False`` keeps the latest pairs instead of the best (the paper's ablation "w/o ranking").
         seed: Of the generator behind :meth:`sample`, anything ``numpy.random.default_rng`` takes.

@@ -147,6 +147,13 @@ def test_it_ranks_on_raw_returns_and_pays_ppo_normalized_rewards(train, scripted
     np.testing.assert_allclose(run["rewards"][-4:, 0], np.array([1, 2, 3, 4]) / scale, rtol=0.05)
 
 
+@pytest.mark.parametrize("scale", [0.01, -0.01, 100.0])
+def test_forgetting_is_a_share_of_the_best_score_whatever_its_size(train, scripted, scale):
+    scripted(lengths=[4], rewards=[scale], action_space=BOX)
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 256, "--w1", 0, "--age-penalty", 0.5)
+    assert run["buffer"].age_penalty == pytest.approx(0.5 * abs(4 * scale))
+
+
 def test_the_spread_of_discounted_returns_is_gymnasiums(train, scripted):
     scripted(lengths=[5], rewards=[1.0, -2.0, 3.0], action_space=BOX)
     run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--num-envs", 1, "--num-steps", 128)
