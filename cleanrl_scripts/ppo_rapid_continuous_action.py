@@ -651,6 +651,7 @@ if __name__ == "__main__":
         if recent_returns:
             writer.add_scalar("charts/mean_episodic_return", mean_return, global_step)
         writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], global_step)
+        writer.add_scalar("charts/action_std", agent.actor_logstd.exp().mean().item(), global_step)
         writer.add_scalar("charts/SPS", sps, global_step)
         if args.ppo_loss:
             writer.add_scalar("losses/value_loss", v_loss.item(), global_step)

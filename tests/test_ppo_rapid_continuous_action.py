@@ -49,7 +49,8 @@ def test_the_default_run_on_the_real_swimmer_imitates_and_logs_everything(train,
     run = train("--total-timesteps", 16 * 128 * 9)
     tags = run["tags"]
     assert {
-        "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate", "rapid/bc_loss",
+        "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate", "charts/action_std",
+        "rapid/bc_loss",
         "rapid/buffer_size", "rapid/lowest_score", "rapid/mean_score", "rapid/local", "rapid/global", "rapid/extrinsic",
     } <= set(tags)  # fmt: skip
     assert not [tag for tag in tags if tag.startswith("losses/")]  # PPO's are off

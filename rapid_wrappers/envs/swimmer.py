@@ -44,7 +44,8 @@ class FluidSwimmerEnv(SwimmerEnv):
         """Draw the fluid, then what ``SwimmerEnv`` draws."""
         for name, (low, high) in self._fluid.items():
             setattr(self.model.opt, name, self.np_random.uniform(low, high))
-        return super().reset_model()
+        observation: NDArray[np.float64] = super().reset_model()
+        return observation
 
 
 def _check_range(name: str, bounds: Any) -> tuple[float, float]:
