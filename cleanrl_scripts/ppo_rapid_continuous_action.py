@@ -127,7 +127,8 @@ class Args:
     rapid: bool = True
     """whether to imitate the best episodes; --no-rapid is plain PPO"""
     ppo_loss: bool = False
-    """whether to use PPO's losses beside imitation, where they did harm in the paper; without imitation always"""
+    """whether to use PPO's losses beside imitation: off in the paper, whose tasks pay the whole return at the end; to
+    be tried first where a reward is paid at a goal; without imitation always on"""
     bc_loss: Literal["mse", "nll"] = "nll"
     """loss of imitation: the squared distance of the mean, which leaves the deviation as it is, as in the paper, or the
     negative log-likelihood, which fits the deviation too"""
@@ -138,9 +139,9 @@ class Args:
     w0: float = 1.0
     """weight of the extrinsic score"""
     w1: float = 0.001
-    """weight of the local score; where most returns are zero it guides exploration, and takes more, such as 0.1"""
+    """weight of the local score; made for returns in the tens to hundreds: where they are 0 or 1, take 0.1"""
     w2: float = 0.0
-    """weight of the global score; 0 also stops counting states"""
+    """weight of the global score, of use only where states repeat; 0 also stops counting them"""
     buffer_size: int = 3_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
     age_penalty: float = 1.0
@@ -308,10 +309,13 @@ class Agent(nn.Module):
         """Take raw observations (n, *obs_shape) into the statistics."""
         self.obs_rms.update(np.asarray(obs, np.float64))
         if not np.isfinite(self.obs_rms.var).all():
-            raise ValueError(f"expected finite observations whose variance is finite too, got {obs!r:.500}")
+            worst = int(np.abs(obs).reshape(len(obs), -1).max(axis=1).argmax())  # NaN counts as the largest
+            raise ValueError(f"expected finite observations, got {obs[worst]} from environment {worst}")
 
     def normalize(self, obs):
         """Raw observations (n, *obs_shape) of any dtype, as the network takes them: (n, inputs) of float32."""
+        if np.shape(obs)[1:] != np.shape(self.obs_rms.mean):
+            raise ValueError(f"expected observations (n, *{np.shape(self.obs_rms.mean)}), got shape {np.shape(obs)}")
         obs = ((obs - self.obs_rms.mean) / np.sqrt(self.obs_rms.var + 1e-8)).clip(-10, 10)
         return torch.from_numpy(obs.astype(np.float32).reshape(len(obs), -1))
 
@@ -671,7 +675,7 @@ if __name__ == "__main__":
             writer.add_scalar("rapid/buffer_size", len(buffer), global_step)
             writer.add_scalar("rapid/lowest_score", scores[-1], global_step)
             writer.add_scalar("rapid/mean_score", scores.mean(), global_step)
-            status["buffer"] = f"{len(buffer)} pairs, scores {scores[-1]:.1f}-{scores[0]:.1f}"
+            status["buffer"] = f"{len(buffer)} pairs, scores {scores[-1]:.4g} to {scores[0]:.4g}"
         # end RAPID
 
         bar.update(batch_size)

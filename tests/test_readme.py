@@ -14,6 +14,7 @@ def test_the_code_in_the_readme_runs(block, tmp_path, monkeypatch):
     for name in ("buffer.py", "bc.py"):
         shutil.copy(ROOT / "rapid_wrappers" / name, tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "cleanrl_scripts")
     monkeypatch.syspath_prepend(tmp_path)
     variables = {}
     exec(block, variables)
