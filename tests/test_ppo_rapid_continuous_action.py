@@ -483,7 +483,7 @@ def test_an_observation_that_is_no_number_stops_the_run_at_once(train, scripted,
     monkeypatch.setattr(Broken, "value", value)
     scripted(Broken, lengths=[10], dtype=np.float32, action_space=BOX)
     with (
-        pytest.raises(ValueError, match="expected finite observations, got .*(nan|inf).* from environment [01]"),
+        pytest.raises(ValueError, match=r"expected finite observations, got .*(nan|inf).* from environment [01]"),
         np.errstate(invalid="ignore"),
     ):
         train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, *flags)
