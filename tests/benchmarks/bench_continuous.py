@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 import rapid_wrappers.envs  # noqa: F401
-from tests.benchmarks.bench_training import PLAIN, ROUNDS, run
+from tests.benchmarks.bench_training import PLAIN, run, take_turns
 from tests.conftest import SCRIPTS
 
 SCRIPT = SCRIPTS / "ppo_rapid_continuous_action.py"
@@ -71,15 +71,7 @@ def bench_continuous(benchmark, tmp_path):
             contenders[env_id, "Stable-Baselines3's PPO"] = lambda env_id=env_id: float(
                 run(tmp_path, PLAIN, "sb3", env_id, FRAMES // 4).stdout.splitlines()[-1]
             )
-    rates = {contender: [] for contender in contenders}
-
-    def all_in_turn():
-        for _ in range(ROUNDS):
-            for contender, measure in contenders.items():
-                rates[contender].append(measure())
-
-    benchmark.pedantic(all_in_turn, rounds=1)
-    print()
+    rates = take_turns(benchmark, contenders)
     for (env_id, name), found in rates.items():
         envs = np.array(rates[env_id, "16 in a SyncVectorEnv"])
         print(f"{env_id:26}{name:26}{np.median(found):>8,.0f} frames/s ({min(found):,.0f}-{max(found):,.0f}), "

@@ -84,6 +84,20 @@ def arithmetic(length, imitate):
     return acting + update + (2048 / length * 5 * matrix_products(256, 7, True) if imitate else 0)
 
 
+def take_turns(benchmark, contenders):
+    """What each of ``contenders`` measured, in rounds in which all have their turn."""
+    rates = {contender: [] for contender in contenders}
+
+    def all_in_turn():
+        for _ in range(ROUNDS):
+            for contender, measure in contenders.items():
+                rates[contender].append(measure())
+
+    benchmark.pedantic(all_in_turn, rounds=1)
+    print()
+    return rates
+
+
 def bench_training(benchmark, tmp_path):
     torch.set_num_threads(1)
     contenders = {}
@@ -107,15 +121,7 @@ def bench_training(benchmark, tmp_path):
         if kind == "loop" or find_spec("stable_baselines3"):
             for regime, env_id in (("N7-S4, --no-rapid", N7S4), ("KeyCorridorS4R3, PPO alone", S4R3)):
                 contenders[regime, name] = lambda kind=kind, env_id=env_id: plain(tmp_path, kind, env_id, FRAMES // 4)
-    rates = {contender: [] for contender in contenders}
-
-    def all_in_turn():
-        for _ in range(ROUNDS):
-            for contender, measure in contenders.items():
-                rates[contender].append(measure())
-
-    benchmark.pedantic(all_in_turn, rounds=1)
-    print()
+    rates = take_turns(benchmark, contenders)
     lengths = {
         "N7-S4, episodes of 140 steps": 140,
         "N7-S4, solved, imitating at each end": 35,
