@@ -10,6 +10,9 @@ import pytest
 
 from tests.scripted_env import SCRIPTED, ScriptedEnv
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell script's background; tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 SCRIPTS = Path(__file__).parents[1] / "cleanrl_scripts"
 
 
