@@ -585,10 +585,10 @@ if __name__ == "__main__":
             # end RAPID
 
             done = terminated | truncated
-            discounted_returns = discounted_returns * args.gamma + reward
-            return_rms.update(discounted_returns)
-            discounted_returns[done] = 0.0
-            if args.normalize_reward:
+            if args.ppo_loss and args.normalize_reward:  # Gymnasium's wrapper would not see the ablations above
+                discounted_returns = discounted_returns * args.gamma + reward
+                return_rms.update(discounted_returns)
+                discounted_returns[done] = 0.0
                 reward = reward / np.sqrt(return_rms.var + 1e-8)
             rewards[step], terminations[step], dones[step] = reward, terminated, done
 

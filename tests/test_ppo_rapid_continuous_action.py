@@ -59,7 +59,7 @@ def test_the_default_run_on_the_real_swimmer_imitates_and_logs_everything(train,
     assert {value for _, value in tags["rapid/global"]} == {0.0}
     assert len(run["counter"]) == 0
     assert run["optimizer"].param_groups[0]["lr"] == 5e-4
-    assert tags["rapid/bc_loss"][-1][1] < 2 * 1.45  # where the policy is that of the actions: 1.42 in each dimension
+    assert run["optimizer"].state[run["agent"].actor_mean[0].weight]["step"].item() == 16 * 5
     assert f"tensorboard --logdir runs/{run['run_name']}" in capsys.readouterr().out
 
 
@@ -159,7 +159,9 @@ def test_forgetting_is_a_share_of_the_best_score_whatever_its_size(train, script
 
 def test_the_spread_of_discounted_returns_is_gymnasiums(train, scripted):
     scripted(lengths=[5], rewards=[1.0, -2.0, 3.0], action_space=BOX)
-    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--num-envs", 1, "--num-steps", 128)
+    run = train(
+        "--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--num-envs", 1, "--num-steps", 128, "--ppo-loss"
+    )
     oracle = gym.wrappers.vector.NormalizeReward(
         gym.vector.SyncVectorEnv(
             [lambda: ScriptedEnv([5], rewards=[1.0, -2.0, 3.0], ends=(False, True))],
@@ -207,7 +209,7 @@ def test_the_local_score_is_that_of_raw_or_normalized_observations(train, short,
     *_, (observations, _, _, local) = kept(run)  # it ended with the run: the statistics are those of then
     expected = run["agent"].normalize(observations).numpy() if normalized else observations
     assert local == pytest.approx(function(expected))
-    assert local == run["tags"]["rapid/local"][-1][1] or local == pytest.approx(run["tags"]["rapid/local"][-1][1])
+    assert local == pytest.approx(run["tags"]["rapid/local"][-1][1])
 
 
 class Noise(ScriptedEnv):
