@@ -40,6 +40,7 @@ def claim_folder(folder: str, checkpoint: str) -> int:
     Raises:
         OSError: If another process has it, or the folder cannot be written to.
     """
+    atexit.register(remove_if_empty, folder)  # first, so that Ctrl-C from here on leaves no empty folder either
     lock = os.open(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     if sys.platform != "win32":
         import fcntl
@@ -48,8 +49,8 @@ def claim_folder(folder: str, checkpoint: str) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
+            atexit.unregister(remove_if_empty)  # it is the other's
             raise OSError(f"another process writes to {folder}") from error
-    atexit.register(remove_if_empty, folder)
     sys.excepthook = partial(_last_words, Path(folder) / checkpoint)
     return lock
 
