@@ -21,7 +21,7 @@ benchmark: $(VENV)/installed-test
 $(VENV)/installed-scripts: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install $(TORCH)
-	$(VENV)/bin/pip install -e '.[mujoco,native,scripts]'
+	$(VENV)/bin/pip install -e '.[miniworld,mujoco,native,scripts]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed-scripts

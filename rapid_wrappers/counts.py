@@ -25,6 +25,18 @@ class StateCounter:
 
     The digests live in a NumPy open-addressing table, 40 to 70 bytes a state; a dict of ``bytes`` takes about 150.
 
+    Images and continuous states hardly ever repeat exactly. With ``hash_bits`` similar ones are one state: the key is
+    then the signs of that many random projections (SimHash, Tang et al. 2017, Eq. 2). Images (H, W, C) of at least
+    32 x 32 are first averaged over 8 x 8 cells. What is projected is centred, and where it is no image also scaled
+    dimension by dimension, by mean and deviation over the states of the first call, which are kept from then on.
+
+    Args:
+        hash_bits: Bits of the code, 1 to 32, or None to count exact states. More bits tell more states apart; there are
+            at most ``2**hash_bits``, which bounds the memory.
+
+    Raises:
+        ValueError: If ``hash_bits`` is out of range.
+
     >>> counter = StateCounter()
     >>> counter.visit([[0, 0], [0, 1], [0, 0]])
     array([0, 1, 0])
@@ -32,7 +44,11 @@ class StateCounter:
     array([2, 1])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hash_bits: int | None = None) -> None:
+        if hash_bits is not None and not 1 <= hash_bits <= 32:
+            raise ValueError(f"expected `hash_bits` to be from 1 to 32 or None, got {hash_bits!r}")
+        self.hash_bits = hash_bits
+        self._center = self._scale = np.empty(0)  # of what is projected; empty before the first states
         self._size = 0
         self._digests = np.empty((64, 2), dtype=np.uint64)  # by id
         self._counts = np.empty(64, dtype=np.int64)  # by id
@@ -59,7 +75,8 @@ class StateCounter:
             ``(T,)`` ids, equal where the states are.
 
         Raises:
-            ValueError: If ``states`` has no leading dimension.
+            ValueError: If ``states`` has no leading dimension; with ``hash_bits`` also if there is none, one is not
+                finite, or their size is not that of the states before.
             TypeError: If it does not hold numbers.
         """
         ids = self.identify(states)
@@ -77,7 +94,9 @@ class StateCounter:
             raise ValueError("expected `states` to be (T, *state_shape), got a scalar")
         if array.dtype.kind not in _NUMBERS or array.dtype.char in "gG":  # long double has undefined padding bytes
             raise TypeError(f"expected `states` to hold numbers of at most 64 bits, got dtype {array.dtype}")
-        if array.dtype.kind in "fc":
+        if self.hash_bits is not None:
+            array = self._codes(array)
+        elif array.dtype.kind in "fc":
             array = np.where(np.isnan(array), np.nan, array + 0.0).astype(array.dtype)  # one NaN, and no -0.0
         return self._find_or_insert(_digests(array))
 
@@ -112,8 +131,17 @@ class StateCounter:
         return float((1.0 / np.sqrt(counts)).mean())
 
     def state_dict(self) -> dict[str, NDArray]:
-        """Everything needed to go on counting, as arrays: ``digests (n, 2)`` uint64 and ``counts (n,)`` int64."""
-        return {"digests": self._digests[: self._size].copy(), "counts": self._counts[: self._size].copy()}
+        """Everything needed to go on counting, as arrays: ``digests (n, 2)`` uint64 and ``counts (n,)`` int64.
+
+        With ``hash_bits`` also ``center`` and ``scale``, float64, of what is projected.
+        """
+        state: dict[str, NDArray] = {
+            "digests": self._digests[: self._size].copy(),
+            "counts": self._counts[: self._size].copy(),
+        }
+        if self.hash_bits is not None:
+            state |= {"center": self._center.copy(), "scale": self._scale.copy()}
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replace all counts by those of a :meth:`state_dict`.
@@ -121,8 +149,9 @@ class StateCounter:
         Raises:
             ValueError: If ``state`` is not of that form; the counter then stays as it was.
         """
-        if set(state) != {"digests", "counts"}:
-            raise ValueError(f"expected `state` to have the keys 'digests' and 'counts', got {list(state)}")
+        fresh = StateCounter(self.hash_bits)
+        if set(state) != set(fresh.state_dict()):
+            raise ValueError(f"expected `state` to have the keys {list(fresh.state_dict())}, got {list(state)}")
         digests, counts = np.asarray(state["digests"]), np.asarray(state["counts"])
         if (
             digests.dtype != np.uint64
@@ -136,10 +165,34 @@ class StateCounter:
             raise ValueError("expected no count below 0")
         if len(np.unique(digests, axis=0)) != len(digests):
             raise ValueError("expected `digests` to hold no duplicate")
-        fresh = StateCounter()
+        if self.hash_bits is not None:
+            center, scale = np.asarray(state["center"]), np.asarray(state["scale"])
+            if not center.dtype == scale.dtype == np.float64 or not center.shape == scale.shape == (center.size,):
+                raise ValueError(f"expected `center` and `scale` (n,) of float64, got {center.shape} of {center.dtype} "
+                                 f"and {scale.shape} of {scale.dtype}")  # fmt: skip
+            if not (np.isfinite(center).all() and np.isfinite(scale).all() and (scale > 0).all()):
+                raise ValueError("expected a finite `center` and a positive, finite `scale`")
+            if not (center.size or len(counts) == 0) or len(counts) > 2**self.hash_bits:
+                raise ValueError(f"expected states of {self.hash_bits} bits, with a `center`, got {len(counts)}")
+            fresh._center, fresh._scale = center.copy(), scale.copy()
         fresh._find_or_insert(digests)
         fresh._counts[: len(counts)] = counts
         vars(self).update(vars(fresh))
+
+    def _codes(self, states: NDArray) -> NDArray[np.uint8]:
+        """The code of each of ``states (T, *state_shape)``, ``(T, bytes)``."""
+        features, is_image = _features(states)
+        if features.size == 0 or not np.isfinite(features).all():
+            raise ValueError(f"expected finite `states`, at least one, to hash them, got shape {states.shape}")
+        if self._center.size == 0:
+            deviation = features.std(axis=0)
+            self._center = features.mean(axis=0)
+            self._scale = np.where((deviation == 0) | is_image, 1.0, deviation)
+        if features.shape[1:] != self._center.shape:
+            raise ValueError(f"expected `states` like those before, {self._center.size} numbers to project, "
+                             f"got {features.shape[1]}")  # fmt: skip
+        projections = ((features - self._center) / self._scale) @ _projection(self._center.size, self.hash_bits or 0)
+        return np.packbits(projections > 0, axis=1)
 
     def _find_or_insert(self, digests: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Ids of ``digests (T, 2)``, giving new ones their ids in the order they first come in."""
@@ -216,6 +269,33 @@ def _digests(states: NDArray) -> NDArray[np.uint64]:
         numbers *= weights
         numbers.sum(axis=1, out=digests[some, 1])
     return digests
+
+
+def _features(states: NDArray) -> tuple[NDArray[np.float64], bool]:
+    """What is projected of each of ``states``, ``(T, numbers)``, and whether they are images."""
+    if states.dtype.kind == "c":
+        states = np.stack([states.real, states.imag], axis=-1)
+    if states.ndim != 4 or min(states.shape[1:3]) < 32:
+        return states.reshape(len(states), math.prod(states.shape[1:])).astype(np.float64), False
+    count, height, width, channels = states.shape
+    rows, columns = _cells(height), _cells(width)
+    bands = rows @ states.reshape(count, height, width * channels).astype(np.float32)  # sums of bytes, still exact
+    sums = columns @ bands.reshape(count, 8, width, channels)
+    areas = rows.sum(axis=1)[:, None, None] * columns.sum(axis=1)[:, None]
+    return (sums / areas).reshape(count, -1).astype(np.float64), True
+
+
+def _cells(size: int) -> NDArray[np.float32]:
+    """Which of ``size`` pixels are in which of 8 cells in a row, ``(8, size)``."""
+    cell_of = np.arange(size) * 8 // size
+    cells: NDArray[np.float32] = (cell_of == np.arange(8)[:, None]).astype(np.float32)
+    return cells
+
+
+@lru_cache(maxsize=16)
+def _projection(size: int, bits: int) -> NDArray[np.float64]:
+    """Directions ``(size, bits)``, the same in every process."""
+    return np.random.default_rng([size, bits]).standard_normal((size, bits))
 
 
 @lru_cache(maxsize=16)

@@ -5,6 +5,8 @@
 
 ``rapid/Sparse{Walker2d,Hopper,InvertedPendulum,Swimmer}-v0``: Gymnasium's v5, the whole return paid on the last step.
 ``rapid/DensitySwimmer-v0`` and ``rapid/ViscositySwimmer-v0``: the same Swimmer in another fluid each episode.
+
+``rapid/MazeS5-v0``: MiniWorld's maze of 5 x 5 rooms, with start and goal in opposite corners.
 """
 
 from importlib.util import find_spec
@@ -64,3 +66,6 @@ for _name in ("Walker2d", "Hopper", "InvertedPendulum", "Swimmer"):
 _FLUID = "rapid_wrappers.envs.swimmer:FluidSwimmerEnv"
 _register_sparse("rapid/DensitySwimmer-v0", "Swimmer-v5", _FLUID, density=(2000.0, 4000.0))
 _register_sparse("rapid/ViscositySwimmer-v0", "Swimmer-v5", _FLUID, viscosity=(0.1, 0.5))
+
+if "rapid/MazeS5-v0" not in gym.registry:
+    gym.register("rapid/MazeS5-v0", entry_point="rapid_wrappers.envs.maze:MazeS5")
