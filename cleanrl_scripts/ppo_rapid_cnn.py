@@ -80,7 +80,8 @@ class Args:
 
     # PPO
     env_id: str = "rapid/MazeS5-v0"
-    """the environment: any with uint8 images (height, width, channels) and discrete actions"""
+    """the environment: any with uint8 images (height, width, channels) and discrete actions, MiniWorld's own ids and
+    MiniGrid's (drawn in pixels) included"""
     engine: Literal["sync", "async"] | None = None
     """what steps the environments: Gymnasium's in this process, or in one process each; by default sync, but async for
     MiniWorld's own ids, which disturb each other in one process"""
@@ -232,6 +233,10 @@ def check_args(args):
     if args.bc_anneal_until is not None and args.bc_anneal_until <= batch_size:
         raise ValueError(f"expected `bc_anneal_until` to be beyond the first batch of {batch_size} frames, "
                          f"got {args.bc_anneal_until}")  # fmt: skip
+    if args.hash_bits is not None and args.hash_bits > 32:
+        raise ValueError(f"expected `hash_bits` to be at most 32, got {args.hash_bits}")
+    if args.hash_bits is not None and args.w2 == 0 and args.local_score != "distinct":
+        raise ValueError("expected `hash_bits` to be given with `w2` or `local_score` distinct, which count states")
     if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
         raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
     return args
@@ -269,11 +274,16 @@ def make_env(env_id, idx, capture_video, run_name):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if env_id.startswith("MiniWorld-"):
             import_miniworld()  # registers its ids
+        is_minigrid = env_id.startswith(("MiniGrid-", "BabyAI-"))
+        if is_minigrid:
+            import minigrid.wrappers  # registers its ids
         if capture_video and idx == 0:
             env = gym.make(env_id, render_mode="rgb_array")
             env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
         else:
             env = gym.make(env_id)
+        if is_minigrid:  # draw what the agent sees, 56 x 56 pixels
+            env = minigrid.wrappers.ImgObsWrapper(minigrid.wrappers.RGBImgPartialObsWrapper(env))
         check_space(env.observation_space)
         # some environments overwrite the observation they returned, or return their reward in an array
         env = gym.wrappers.TransformObservation(env, np.array, env.observation_space)

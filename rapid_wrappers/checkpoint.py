@@ -135,6 +135,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
                 if not isinstance(value, torch.Tensor) or value.shape != expected or not value.is_floating_point():
                     raise ValueError(f"expected {name!r} to be floats of shape {tuple(expected)}, got {value!r:.100}")
         optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
+        for parameter, entries in optimizer.state.items():
+            for name, value in entries.items():
+                if name != "step":  # fused Adam takes for granted that they lie in memory as the parameter does
+                    entries[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"expected the state of an optimizer of these parameters: {error}") from error
 

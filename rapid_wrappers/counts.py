@@ -45,7 +45,7 @@ class StateCounter:
     """
 
     def __init__(self, hash_bits: int | None = None) -> None:
-        if hash_bits is not None and not 1 <= hash_bits <= 32:
+        if hash_bits is not None and hash_bits not in range(1, 33):
             raise ValueError(f"expected `hash_bits` to be from 1 to 32 or None, got {hash_bits!r}")
         self.hash_bits = hash_bits
         self._center = self._scale = np.empty(0)  # of what is projected; empty before the first states

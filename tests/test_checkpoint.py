@@ -220,6 +220,27 @@ def test_an_optimizer_goes_on_with_its_moments_and_its_own_options(tmp_path):
     assert all(torch.equal(p, q) for p, q in zip(parameters, others, strict=True))
 
 
+def test_moments_lie_in_memory_as_their_parameter_does(tmp_path):
+    """A file keeps no layout, and fused Adam reads moments and parameter side by side whatever their strides."""
+
+    def make():
+        parameter = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+        parameters = [torch.nn.Parameter(parameter.to(memory_format=torch.channels_last))]
+        return torch.optim.Adam(parameters, lr=0.1, fused=True), parameters
+
+    (optimizer, parameters), (other, others) = make(), make()
+    update(optimizer, parameters)
+    save_checkpoint(tmp_path / "c.pt", optimizer.state_dict())
+    with torch.no_grad():
+        others[0].copy_(parameters[0])
+    load_optimizer(other, load_checkpoint(tmp_path / "c.pt"))
+    assert other.state[others[0]]["exp_avg"].stride() == others[0].stride() != (12, 4, 2, 1)
+    for _ in range(3):
+        update(optimizer, parameters)
+        update(other, others)
+    assert torch.equal(parameters[0], others[0])
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

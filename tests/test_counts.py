@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 import subprocess
@@ -201,3 +202,105 @@ def test_states_can_be_looked_up_first_and_counted_later():
     for wrong in ([-1], [2]):
         with pytest.raises(ValueError, match="expected `ids`"):
             other.count(np.array(wrong))
+
+
+def images(count, seed=0):
+    """Smooth random images, each unlike the others."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (count, 4, 4, 3), dtype=np.uint8)
+    return coarse.repeat(12, axis=1).repeat(16, axis=2)
+
+
+def test_with_hash_bits_similar_images_are_one_state_and_others_are_not():
+    counter = StateCounter(hash_bits=32)
+    clean = images(50)
+    ids = counter.visit(clean)
+    assert len(set(ids.tolist())) == 50
+    noisy = (clean + np.random.default_rng(1).integers(-9, 10, clean.shape)).clip(0, 255).astype(np.uint8)
+    assert (counter.identify(noisy) == ids).mean() > 0.8
+    assert (counter.identify(images(50, seed=2)) == ids).mean() < 0.1
+
+
+def test_signs_of_projections_agree_as_often_as_the_angle_says():
+    """Charikar 2002: two vectors get the same bit with probability 1 - angle / pi."""
+    base = np.array([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]])  # centred on 0
+    for angle in (0.3, 1.0, 2.0):
+        turned = np.array([[math.cos(angle), math.sin(angle), 0, 0]])
+        agree = []
+        for bits in range(1, 33):
+            counter = StateCounter(hash_bits=bits)
+            counter.visit(base)
+            codes = [np.unpackbits(counter._codes(x), axis=1)[0, :bits] for x in (base[:1], turned)]
+            agree.extend(codes[0] == codes[1])
+        assert np.mean(agree) == pytest.approx(1 - angle / math.pi, abs=0.06)
+
+
+@pytest.mark.parametrize("bits", [1, 4, 10])
+def test_there_are_never_more_hashed_states_than_codes(bits):
+    counter = StateCounter(hash_bits=bits)
+    for seed in range(5):
+        counter.visit(np.random.default_rng(seed).normal(size=(20_000, 6)))
+    assert len(counter) <= 2**bits
+    assert counter.counts.sum() == 100_000
+    assert sum(x.nbytes for x in counter.state_dict().values()) < 2**bits * 24 + 200
+
+
+def test_a_dimensions_unit_does_not_change_the_codes_of_what_is_no_image():
+    states = np.random.default_rng(0).normal(size=(300, 3))
+    one, other = StateCounter(hash_bits=8), StateCounter(hash_bits=8)
+    assert np.array_equal(one.visit(states), other.visit(states * [1e-3, 1.0, 1e6] + [5, 0, -1e7]))
+
+
+def test_codes_are_the_same_in_every_process_and_after_loading():
+    code = ("import numpy as np; from rapid_wrappers import StateCounter as S; c = S(hash_bits=16); "
+            "c.visit(np.random.default_rng(0).normal(size=(50, 4))); "
+            "print(c.state_dict()['digests'].tolist())")  # fmt: skip
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    counter, loaded = StateCounter(hash_bits=16), StateCounter(hash_bits=16)
+    counter.visit(np.random.default_rng(0).normal(size=(50, 4)))
+    assert out.strip() == str(counter.state_dict()["digests"].tolist())
+    loaded.load_state_dict(counter.state_dict())
+    more = np.random.default_rng(1).normal(5, 2, size=(50, 4))
+    assert np.array_equal(counter.visit(more), loaded.visit(more))
+    assert np.array_equal(counter.counts, loaded.counts)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"center": np.zeros(3), "scale": np.ones(2)},
+        {"center": np.zeros(2), "scale": np.zeros(2)},
+        {"center": np.array([0, np.nan])},
+        {"scale": np.ones(2, np.float32)},
+        {"center": np.zeros(0), "scale": np.zeros(0)},
+        {"digests": np.arange(10, dtype=np.uint64).reshape(5, 2), "counts": np.ones(5, np.int64)},
+    ],
+)
+def test_a_malformed_state_of_a_hashing_counter_is_refused_and_changes_nothing(change):
+    counter, other = StateCounter(hash_bits=2), StateCounter(hash_bits=2)
+    counter.visit([[1.0, 2.0], [3.0, 1.0]])
+    other.visit([[5.0, 5.0]])
+    before = other.state_dict()
+    with pytest.raises(ValueError, match="expected"):
+        other.load_state_dict({**counter.state_dict(), **change})
+    with pytest.raises(ValueError, match="keys"):
+        other.load_state_dict(StateCounter().state_dict())
+    for name, value in before.items():
+        assert np.array_equal(other.state_dict()[name], value)
+
+
+def test_states_that_cannot_be_hashed_are_refused_and_change_nothing():
+    counter = StateCounter(hash_bits=8)
+    for states in (np.array([[np.nan, 1.0]]), np.array([[np.inf, 1.0]]), np.zeros((2, 0)), np.zeros((0, 2))):
+        with pytest.raises(ValueError, match="finite"):
+            counter.visit(states)
+    counter.visit([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="2 numbers to project, got 3"):
+        counter.visit([[1.0, 2.0, 3.0]])
+    assert counter.counts.tolist() == [1]
+
+
+@pytest.mark.parametrize("bits", [0, -1, 33, 1.5, "16"])
+def test_other_numbers_of_bits_are_refused(bits):
+    with pytest.raises((TypeError, ValueError), match="hash_bits"):
+        StateCounter(hash_bits=bits)
