@@ -46,11 +46,11 @@ def many(env_id, frames):
     return frames / (time.perf_counter() - start)
 
 
-def script(cwd, *flags):
+def script(cwd, *flags, path=SCRIPT, frames=FRAMES):
     """Frames a second, as the script writes them at its end."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    out = run(cwd, SCRIPT, "--total-timesteps", FRAMES, *flags).stdout
+    out = run(cwd, path, "--total-timesteps", frames, *flags).stdout
     events = EventAccumulator(str(cwd / out.split("--logdir ")[1].strip()))
     events.Reload()
     return events.Scalars("charts/SPS")[-1].value
