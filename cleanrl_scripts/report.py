@@ -22,11 +22,13 @@ class Args:
     runs: list[Path]
     """folders of the runs, one seed each; their names give experiment and seed"""
     csv: Path | None = None
-    """where to write the curves: environment and experiment, seed, frames, mean return"""
+    """where to write the curves: environment and experiment, seed, frames, mean return (and success rate)"""
     png: Path | None = None
     """where to draw them, a panel an environment: mean over seeds, and range from the lowest to the highest"""
     thresholds: tuple[float, ...] = (0.5, 0.75)
     """mean returns for which the first frame that reaches them is printed"""
+    success: bool = False
+    """count a positive return as success, as where only a goal pays; prints the success rate and puts it into the CSV"""
     share_y: bool = True
     """whether all panels have one scale of returns"""
     every: int = 10_000
@@ -115,6 +117,7 @@ if __name__ == "__main__":
         if getattr(args, name) < 1:
             raise SystemExit(f"error: expected `{name}` to be positive, got {getattr(args, name)}")
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    successes: dict[str, dict[str, np.ndarray]] = {}
     for run in sorted(args.runs):
         name, seed = parse_name(run)
         frames, returns, minutes = read_episodes(run)
@@ -123,20 +126,27 @@ if __name__ == "__main__":
             continue
         if seed in curves.get(name, {}):
             raise SystemExit(f"error: expected one run a seed, got two of {name} with seed {seed}: use --exp-name")
+        rates = mean_return(frames, returns > 0)[1]
         frames, values = mean_return(frames, returns)
+        successes.setdefault(name, {})[seed] = rates
         curves.setdefault(name, {})[seed] = frames, values
         reached = [f"{t} at {frames[np.argmax(values >= t)] / 1e6:.3f}M" for t in args.thresholds if values.max() >= t]
         highest = sample(frames, values, args.sample_every)[1].max(initial=values[-1])
+        if args.success:
+            reached += [f"success rate at most {sample(frames, rates, args.sample_every)[1].max(initial=rates[-1]):.2f}",
+                        f"last {rates[-1]:.2f}"]  # fmt: skip
         reached += [f"maximum {highest:.3f}", f"last {values[-1]:.3f}", f"{frames[-1] / 1e6:.2f}M in {minutes:.0f} min"]
         print(f"{run.name}: {', '.join(reached)}")
     if not curves:
         raise SystemExit("error: none of the runs has enough finished episodes")
     if args.csv:
-        rows = ["experiment,seed,frames,mean_return"]
+        rows = ["experiment,seed,frames,mean_return" + ",success_rate" * args.success]
         for experiment, seeds in curves.items():
             for seed, (frames, values) in seeds.items():
-                points = zip(*sample(frames, values, args.every), strict=True)
-                rows += [f"{experiment},{seed},{f},{v:.4f}" for f, v in points]
+                grid, means = sample(frames, values, args.every)
+                _, rates = sample(frames, successes[experiment][seed], args.every)
+                points = zip(grid, means, rates, strict=True)
+                rows += [f"{experiment},{seed},{f},{v:.4f}" + f",{s:.2f}" * args.success for f, v, s in points]
         if len(rows) == 1:
             raise SystemExit(f"error: no run has a point at a multiple of {args.every} frames: lower --every")
         args.csv.write_text("\n".join(rows) + "\n")

@@ -57,7 +57,9 @@ def std_score(states: ArrayLike) -> float:
     0.5
     """
     rows = _finite(_episode(states))
-    return float(rows.std(axis=0, dtype=np.float64).mean())
+    rows = rows.reshape(len(rows), -1)
+    blocks = range(0, rows.shape[1], 1024)  # of dimensions: images make large temporary arrays
+    return float(np.concatenate([rows[:, i : i + 1024].std(axis=0, dtype=np.float64) for i in blocks]).mean())
 
 
 def distance_score(states: ArrayLike) -> float:

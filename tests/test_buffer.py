@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -332,3 +333,18 @@ def test_an_empty_buffer_and_an_empty_batch_cannot_be_sampled():
     with pytest.raises(ValueError, match="batch_size"):
         buffer.sample(0)
     assert len(buffer.sample(256)[0]) == 256
+
+
+def test_ten_thousand_frames_take_150_mb_also_during_an_insertion():
+    episode = np.zeros((600, 60, 80, 3), np.uint8), np.zeros(600, np.int64)
+    tracemalloc.start()
+    try:
+        buffer = RankingBuffer(capacity=10_000, seed=0)
+        for score in range(25):  # full from the 17th on
+            buffer.add(*episode, (score, 0.0, 0.0))
+            buffer.sample(256)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(buffer) == 10_000
+    assert peak < 150e6

@@ -16,7 +16,7 @@ def test_the_code_in_the_readme_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "cleanrl_scripts")
     monkeypatch.syspath_prepend(tmp_path)
-    variables = {}
+    variables = {"__name__": "__main__"}
     exec(block, variables)
     if "finished_episodes" in variables:
         assert len(variables["buffer"]) > 0

@@ -41,6 +41,18 @@ def test_a_report_has_the_mean_of_the_last_hundred_episodes_of_each_seed(tmp_pat
     assert png.stat().st_size > 10_000
 
 
+def test_the_success_rate_is_the_share_of_positive_returns(tmp_path, monkeypatch, capsys):
+    run, csv = tmp_path / "Env-v0__method__1__0", tmp_path / "curve.csv"
+    write(run, [0.0] * 100 + [0.9] * 50 + [0.0] * 90)
+    report(monkeypatch, "--runs", run, "--csv", csv, "--every", 200, "--success")
+    rows = [line.split(",") for line in csv.read_text().splitlines()]
+    assert rows[0] == ["experiment", "seed", "frames", "mean_return", "success_rate"]
+    assert {int(f): float(s) for _, _, f, _, s in rows[1:]} == {
+        1000: 0, 1200: 0.2, 1400: 0.4, 1600: 0.5, 1800: 0.5, 2000: 0.5, 2200: 0.3, 2400: 0.1,
+    }  # fmt: skip
+    assert "success rate at most 0.50, last 0.10" in capsys.readouterr().out
+
+
 def test_environments_and_methods_are_kept_apart_and_a_seed_may_not_come_twice(tmp_path, monkeypatch):
     names = ("Env-v0__my__method__1__0", "Env-v0__ppo__1__0", "Other-v0__ppo__1__0", "Env-v0__ppo__1__5")
     runs = [tmp_path / name for name in names]
