@@ -28,7 +28,7 @@ class Args:
     thresholds: tuple[float, ...] = (0.5, 0.75)
     """mean returns for which the first frame that reaches them is printed"""
     success: bool = False
-    """count a positive return as success, as where only a goal pays; prints the success rate and puts it into the CSV"""
+    """count a positive return as success, as where only a goal pays; the rate is printed and goes into the CSV"""
     share_y: bool = True
     """whether all panels have one scale of returns"""
     every: int = 10_000
@@ -133,8 +133,8 @@ if __name__ == "__main__":
         reached = [f"{t} at {frames[np.argmax(values >= t)] / 1e6:.3f}M" for t in args.thresholds if values.max() >= t]
         highest = sample(frames, values, args.sample_every)[1].max(initial=values[-1])
         if args.success:
-            reached += [f"success rate at most {sample(frames, rates, args.sample_every)[1].max(initial=rates[-1]):.2f}",
-                        f"last {rates[-1]:.2f}"]  # fmt: skip
+            best = sample(frames, rates, args.sample_every)[1].max(initial=rates[-1])
+            reached += [f"success rate at most {best:.2f}, last {rates[-1]:.2f}"]
         reached += [f"maximum {highest:.3f}", f"last {values[-1]:.3f}", f"{frames[-1] / 1e6:.2f}M in {minutes:.0f} min"]
         print(f"{run.name}: {', '.join(reached)}")
     if not curves:

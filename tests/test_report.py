@@ -44,7 +44,7 @@ def test_a_report_has_the_mean_of_the_last_hundred_episodes_of_each_seed(tmp_pat
 def test_the_success_rate_is_the_share_of_positive_returns(tmp_path, monkeypatch, capsys):
     run, csv = tmp_path / "Env-v0__method__1__0", tmp_path / "curve.csv"
     write(run, [0.0] * 100 + [0.9] * 50 + [0.0] * 90)
-    report(monkeypatch, "--runs", run, "--csv", csv, "--every", 200, "--success")
+    report(monkeypatch, "--runs", run, "--csv", csv, "--every", 200, "--success", "--sample-every", 100)
     rows = [line.split(",") for line in csv.read_text().splitlines()]
     assert rows[0] == ["experiment", "seed", "frames", "mean_return", "success_rate"]
     assert {int(f): float(s) for _, _, f, _, s in rows[1:]} == {
