@@ -81,7 +81,7 @@ def test_the_default_run_on_the_real_maze_imitates_and_logs_everything(train, ca
     assert len(tags["rapid/extrinsic"]) == len(tags["charts/episodic_return"]) == 4
     assert {value for _, value in tags["charts/episodic_length"]} == {600.0}
     assert all(0 < value < 0.5 for _, value in tags["rapid/local"])
-    assert run["optimizer"].state[run["agent"].actor.weight]["step"].item() == 4 * 5 + 2 * 16
+    assert run["optimizer"].state[run["agent"].actor.weight]["step"].item() == 4 * 10 + 2 * 16
     assert run["agent"].network[7].in_features == 4 * 6 * 64  # as the Nature CNN leaves of 60 x 80
     out = capsys.readouterr().out
     assert "4 environments, sync engine" in out
@@ -370,7 +370,7 @@ def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(monkeypat
 
     paper = parse("--paper")
     assert (paper.num_envs, paper.num_steps, paper.learning_rate, paper.w2) == (1, 512, 1e-4, 0.0)
-    assert (paper.buffer_size, paper.bc_steps, paper.bc_batch_size) == (10_000, 5, 256)
+    assert (paper.buffer_size, paper.bc_steps, paper.bc_batch_size, paper.w1) == (10_000, 5, 256, 0.1)
     assert (paper.total_timesteps, paper.bc_anneal_until, paper.local_score) == (5_000_000, 5_000_000, "std")
     assert (paper.age_penalty, paper.bc_target_loss, paper.truncation_as_termination) == (0.0, 0.0, True)
     shorter = parse("--paper", "--total-timesteps", "1000000", "--num-envs", "2")
