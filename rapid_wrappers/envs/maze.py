@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import io
 import math
 import os
@@ -15,6 +16,7 @@ from rapid_wrappers.envs.headless import import_miniworld
 
 import_miniworld()
 
+import pyglet.window  # noqa: E402
 from miniworld.envs.maze import Maze  # noqa: E402
 from miniworld.miniworld import Room  # noqa: E402
 from miniworld.opengl import FrameBuffer  # noqa: E402
@@ -25,7 +27,6 @@ __all__ = ["MazeS5"]
 
 _Point = tuple[float, float]  # (x, z), on the ground
 _PROCESS = os.getpid()  # whose OpenGL this is
-_shared: dict[Any, Any] = {}  # what all mazes of this process draw into: the hidden window, and its frame buffers
 
 
 class MazeS5(Maze):
@@ -111,16 +112,15 @@ class MazeS5(Maze):
         self.box.pos = start + np.array([self.num_cols - 1, 0, self.num_rows - 1]) * tile
 
     def _share_canvas(self, antialias: bool) -> None:
-        """Draw into the window and the frame buffers of the first maze in this process."""
-        window = _shared.setdefault("window", self.shadow_window)
-        if window is not self.shadow_window:
-            self.shadow_window.close()
-            self.shadow_window = window
-        window.switch_to()
-        gl.glEnable(gl.GL_CULL_FACE)
-        plain = None if antialias else _AliasedFrameBuffer(self.obs_fb.width, self.obs_fb.height)
-        self.obs_fb = _shared.setdefault((antialias, self.obs_fb.width, self.obs_fb.height), plain or self.obs_fb)
-        self.vis_fb = _shared.setdefault(("vis", self.vis_fb.width, self.vis_fb.height), self.vis_fb)
+        """Draw into the window and the frame buffers of all mazes in this process, instead of those of its own."""
+        sizes = [(buffer.width, buffer.height) for buffer in (self.obs_fb, self.vis_fb)]
+        for buffer in (self.obs_fb, self.vis_fb):
+            _delete(buffer)
+        self.shadow_window.close()
+        self.shadow_window = _window()
+        self.shadow_window.switch_to()
+        kind = FrameBuffer if antialias else _AliasedFrameBuffer
+        self.obs_fb, self.vis_fb = _frame_buffer(kind, *sizes[0], 8), _frame_buffer(FrameBuffer, *sizes[1], 16)
 
     def _render_static(self) -> None:
         """Compile the display lists; MiniWorld calls this at each reset."""
@@ -224,6 +224,36 @@ def _find_portals(rooms: Sequence[Room]) -> list[list[tuple[int, _Point, _Point]
         found[one].append((other, p, q))
         found[other].append((one, p, q))
     return found
+
+
+@functools.cache
+def _window() -> Any:
+    """A hidden window, for all mazes of this process."""
+    window = pyglet.window.Window(width=1, height=1, visible=False)
+    gl.glEnable(gl.GL_CULL_FACE)
+    return window
+
+
+@functools.cache
+def _frame_buffer(kind: type[FrameBuffer], width: int, height: int, num_samples: int) -> FrameBuffer:
+    """The one of this kind and size, in the hidden window."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return kind(width, height, num_samples)
+
+
+def _delete(buffer: FrameBuffer) -> None:
+    """Free what a frame buffer holds, in whose window it is."""
+    for frame in (buffer.multi_fbo, buffer.final_fbo):
+        gl.glBindFramebuffer(gl.GL_FRAMEBUFFER, frame)
+        for attachment in (gl.GL_COLOR_ATTACHMENT0, gl.GL_DEPTH_ATTACHMENT):
+            kind, name = gl.GLint(), gl.GLint()
+            for what, value in ((gl.GL_FRAMEBUFFER_ATTACHMENT_OBJECT_TYPE, kind),
+                                (gl.GL_FRAMEBUFFER_ATTACHMENT_OBJECT_NAME, name)):  # fmt: skip
+                gl.glGetFramebufferAttachmentParameteriv(gl.GL_FRAMEBUFFER, attachment, what, ctypes.byref(value))
+            delete = gl.glDeleteTextures if kind.value == gl.GL_TEXTURE else gl.glDeleteRenderbuffers
+            delete(1, ctypes.byref(gl.GLuint(name.value)))
+        gl.glBindFramebuffer(gl.GL_FRAMEBUFFER, 0)
+        gl.glDeleteFramebuffers(1, ctypes.byref(frame))
 
 
 class _AliasedFrameBuffer(FrameBuffer):
