@@ -390,3 +390,14 @@ def test_videos_are_recorded_and_show_something(train, short):
     videos = list(Path(f"videos/{run['run_name']}").glob("*.mp4"))
     assert videos
     assert min(path.stat().st_size for path in videos) > 5000
+
+
+@pytest.mark.parametrize(("rewards", "loss"), [([0.0], "explore"), ([0.0] * 15 + [1.0], "target")])
+def test_imitation_rests_at_another_loss_once_something_kept_was_paid(train, scripted, rewards, loss):
+    """Every fourth episode is long enough to be paid, and the buffer has room for one."""
+    scripted(Picture, lengths=[8, 8, 8, 16], rewards=rewards)
+    argv = ("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 512, "--buffer-size", 16)
+    run = train(*argv, f"--bc-{loss}-loss", 1e9, f"--bc-{'target' if loss == 'explore' else 'explore'}-loss", 0)
+    assert run["paid"] == (loss == "target")
+    assert run["target_loss"] == 1e9
+    assert run["imitate"] is False
