@@ -5,6 +5,7 @@ A boolean is switched on by `--NAME` and off by `--no-NAME` (`--no-cuda`, not `-
 names may be written with hyphens or underscores. Ctrl-C saves and stops; `--resume` goes on.
 """
 
+import copy
 import math
 import multiprocessing
 import multiprocessing.util
@@ -263,7 +264,7 @@ def check_space(space):
     if len(shape) == 2:
         raise ValueError(f"expected images (height, width, channels), got {shape}: add a channel, for Atari with "
                          "gymnasium.wrappers.AtariPreprocessing(..., grayscale_newaxis=True)")  # fmt: skip
-    if len(shape) != 3 or shape[0] < min(shape[1:]):
+    if len(shape) != 3 or shape[0] < min(shape[1:]) or shape[2] == 0:
         raise ValueError(f"expected images (height, width, channels), got {shape}: move the channels of stacked or "
                          "channel-first images to the end with gymnasium.wrappers.TransformObservation")  # fmt: skip
     if min(shape[:2]) < 36:
@@ -276,9 +277,10 @@ def make_env(env_id, idx, capture_video, run_name):
         if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if env_id.startswith("MiniWorld-"):
+        name = env_id.rpartition(":")[2]
+        if name.startswith("MiniWorld-"):
             import_miniworld()  # registers its ids
-        is_minigrid = env_id.startswith(("MiniGrid-", "BabyAI-"))
+        is_minigrid = name.startswith(("MiniGrid-", "BabyAI-"))
         if is_minigrid:
             import minigrid.wrappers  # registers its ids
         if capture_video and idx == 0:
@@ -469,6 +471,8 @@ if __name__ == "__main__":
             set_generator_state(shuffler, checkpoint["shuffler"])
             # RAPID
             counter.load_state_dict(checkpoint["counter"])
+            if len(counter):  # of images like these
+                copy.deepcopy(counter).identify(np.zeros((1, *envs.single_observation_space.shape), np.uint8))
             buffer.load_state_dict(checkpoint["buffer"])
             spaces = {"observations": envs.single_observation_space, "actions": envs.single_action_space}
             for name, space in spaces.items() if len(buffer) else ():

@@ -130,17 +130,17 @@ class StateCounter:
             raise ValueError("expected `ids` of states that were visited, got some that were only identified")
         return float((1.0 / np.sqrt(counts)).mean())
 
-    def state_dict(self) -> dict[str, NDArray]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on counting, as arrays: ``digests (n, 2)`` uint64 and ``counts (n,)`` int64.
 
-        With ``hash_bits`` also ``center`` and ``scale``, float64, of what is projected.
+        With ``hash_bits`` also that number, and ``center`` and ``scale``, float64, of what is projected.
         """
-        state: dict[str, NDArray] = {
+        state: dict[str, Any] = {
             "digests": self._digests[: self._size].copy(),
             "counts": self._counts[: self._size].copy(),
         }
         if self.hash_bits is not None:
-            state |= {"center": self._center.copy(), "scale": self._scale.copy()}
+            state |= {"hash_bits": self.hash_bits, "center": self._center.copy(), "scale": self._scale.copy()}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -166,6 +166,8 @@ class StateCounter:
         if len(np.unique(digests, axis=0)) != len(digests):
             raise ValueError("expected `digests` to hold no duplicate")
         if self.hash_bits is not None:
+            if state["hash_bits"] != self.hash_bits:
+                raise ValueError(f"expected codes of {self.hash_bits} bits, got {state['hash_bits']!r}")
             center, scale = np.asarray(state["center"]), np.asarray(state["scale"])
             if not center.dtype == scale.dtype == np.float64 or not center.shape == scale.shape == (center.size,):
                 raise ValueError(f"expected `center` and `scale` (n,) of float64, got {center.shape} of {center.dtype} "
@@ -182,12 +184,14 @@ class StateCounter:
     def _codes(self, states: NDArray) -> NDArray[np.uint8]:
         """The code of each of ``states (T, *state_shape)``, ``(T, bytes)``."""
         features, is_image = _features(states)
-        if features.size == 0 or not np.isfinite(features).all():
-            raise ValueError(f"expected finite `states`, at least one, to hash them, got shape {states.shape}")
+        if features.size == 0 or not (abs(features) < 1e150).all():  # beyond it their squares overflow; nor is NaN
+            raise ValueError(
+                f"expected `states`, at least one, to hash them, all finite and below 1e150, got {states!r:.200}"
+            )
         if self._center.size == 0:
-            deviation = features.std(axis=0)
+            constant = features.min(axis=0) == features.max(axis=0)  # their deviation may be rounded to something
             self._center = features.mean(axis=0)
-            self._scale = np.where((deviation == 0) | is_image, 1.0, deviation)
+            self._scale = np.where(constant | is_image, 1.0, features.std(axis=0))
         if features.shape[1:] != self._center.shape:
             raise ValueError(f"expected `states` like those before, {self._center.size} numbers to project, "
                              f"got {features.shape[1]}")  # fmt: skip

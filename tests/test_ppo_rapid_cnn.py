@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch.nn import functional as F
 
 import rapid_wrappers.envs  # noqa: F401
-from rapid_wrappers.checkpoint import load_checkpoint
+from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
 from rapid_wrappers.scores import distance_score, distinct_score, std_score
 from tests.conftest import SCRIPTS, assert_equal, import_script
 from tests.scripted_env import SCRIPTED, ScriptedEnv
@@ -272,6 +272,7 @@ def test_the_saved_network_loads_without_executing_anything_and_acts_the_same(tr
         ((84, 84, 3), np.float32, "expected observations to be a Box of uint8 images"),
         ((7, 7, 3), np.uint8, r"at least 36 x 36 pixels, got \(7, 7, 3\): enlarge them"),
         ((35, 80, 3), np.uint8, "at least 36 x 36"),
+        ((84, 84, 0), np.uint8, "move the channels"),
     ],
 )
 def test_observations_it_cannot_take_are_refused_with_what_to_do(train, scripted, shape, dtype, message):
@@ -355,7 +356,7 @@ def test_the_engine_is_one_in_which_environments_do_not_disturb_each_other(monke
 
 def test_miniworlds_own_ids_run_in_workers(tmp_path):
     result = subprocess.run(
-        [sys.executable, str(SCRIPTS / SCRIPT), "--env-id", "MiniWorld-OneRoomS6Fast-v0", "--num-envs", "2",
+        [sys.executable, str(SCRIPTS / SCRIPT), "--env-id", "miniworld:MiniWorld-OneRoomS6Fast-v0", "--num-envs", "2",
          "--num-steps", "64", "--total-timesteps", "128"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
@@ -401,3 +402,13 @@ def test_imitation_rests_at_another_loss_once_something_kept_was_paid(train, scr
     assert run["paid"] == (loss == "target")
     assert run["target_loss"] == 1e9
     assert run["imitate"] is False
+
+
+def test_a_checkpoint_whose_counter_hashed_other_images_is_refused(train, short):
+    run = train("--env-id", SHORT, *SMALL, "--total-timesteps", 128, "--hash-bits", 8, "--w2", 1)
+    path = Path(f"runs/{run['run_name']}/checkpoint.pt")
+    state = load_checkpoint(path)
+    state["counter"] |= {"center": np.zeros(10), "scale": np.ones(10)}
+    save_checkpoint(path, state)
+    with pytest.raises(SystemExit, match=r"does not fit this run: .* 10 numbers to project, got 192"):
+        train("--resume", path, "--total-timesteps", 256)

@@ -21,6 +21,7 @@ def import_miniworld() -> None:
         import pyglet
     except ModuleNotFoundError as error:
         raise ImportError("this environment needs MiniWorld: pip install 'rapid-wrappers[miniworld]'") from error
+    opened = any(name.startswith(("pyglet.canvas", "pyglet.gl", "pyglet.window")) for name in sys.modules)
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         pyglet.options["headless"] = True  # only pyglet's first import of OpenGL looks at it
     os.environ.setdefault("LP_NUM_THREADS", "0")  # Mesa reads it where it starts to draw
@@ -32,6 +33,10 @@ def import_miniworld() -> None:
         raise ImportError("this environment needs MiniWorld: pip install 'rapid-wrappers[miniworld]'") from error
     except Exception as error:  # of pyglet's own types, which cannot be imported without OpenGL
         remedy = f"OpenGL is missing or incomplete; on Debian and Ubuntu: apt-get install {_PACKAGES}"
-        if not (pyglet.options["headless"] or isinstance(error, ImportError)):
-            remedy = f"no window can be opened on DISPLAY={os.environ.get('DISPLAY')}; unset it to draw without one"
+        if opened:
+            remedy = (
+                "pyglet has tried before and is to be imported anew: restart, and import MiniWorld by this function"
+            )
+        elif not (pyglet.options["headless"] or isinstance(error, ImportError)):
+            remedy = f"no window can be opened on DISPLAY={os.environ.get('DISPLAY')}; restart without it to need none"
         raise ImportError(f"MiniWorld cannot draw ({type(error).__name__}: {error}): {remedy}") from error

@@ -36,7 +36,8 @@ class MazeS5(Maze):
     the reward is ``1 - 0.2 * steps / 600`` at the box and 0 elsewhere; the time limit is 600 steps. As in the authors'
     ``rapid/maze.py``, but that MiniWorld's default parameters, which all its environments share, stay as they are.
 
-    What is seen is what MiniWorld draws, pixel for pixel, in half the time: of the rooms, only those in view are drawn.
+    What is seen is what MiniWorld draws, in half the time: of the rooms, only those in view are drawn (pixels are the
+    same but for a rare one in a doorway). As in MiniWorld, all mazes of a process are to be used in one thread.
     Each maze has display lists of its own (MiniWorld's all share one: in one process, each shows the world that was
     reset last), and all in one process share a hidden window and its frame buffers, whose memory MiniWorld never frees.
 
