@@ -421,7 +421,8 @@ if __name__ == "__main__":
     try:
         make_env(args.env_id, 0, False, run_name)().close()
         print(f"{run_name}: {args.num_envs} environments, {args.engine} engine", flush=True)
-        envs = make_envs(args, run_name)
+        video_name = run_name if checkpoint is None else f"{run_name}-{int(time.time())}"  # or it would overwrite them
+        envs = make_envs(args, video_name)
         # before multiprocessing ends its workers by SIGTERM, for which these are deaf
         multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
         # RAPID

@@ -385,12 +385,15 @@ def test_what_is_not_about_images_reads_as_in_the_discrete_script(name):
     assert inspect.getsource(getattr(pixels, name)) == inspect.getsource(getattr(discrete, name))
 
 
-def test_videos_are_recorded_and_show_something(train, short):
+def test_videos_are_recorded_show_something_and_stay_after_a_resume(train, short):
     pytest.importorskip("moviepy")
     run = train("--env-id", SHORT, *SMALL, "--total-timesteps", 128, "--capture-video")
-    videos = list(Path(f"videos/{run['run_name']}").glob("*.mp4"))
+    videos = {path: path.read_bytes() for path in Path("videos").glob("*/*.mp4")}
     assert videos
-    assert min(path.stat().st_size for path in videos) > 5000
+    assert min(map(len, videos.values())) > 5000
+    train("--resume", f"runs/{run['run_name']}", "--total-timesteps", 256)
+    assert len(list(Path("videos").glob("*/*.mp4"))) > len(videos)
+    assert videos == {path: path.read_bytes() for path in videos}  # none is overwritten
 
 
 @pytest.mark.parametrize(("rewards", "loss"), [([0.0], "explore"), ([0.0] * 15 + [1.0], "target")])
