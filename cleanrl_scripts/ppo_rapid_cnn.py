@@ -145,12 +145,12 @@ class Args:
     """imitation updates after each episode"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
-    bc_target_loss: float = 0.5
+    bc_target_loss: float = 0.3
     """no more imitation in a rollout once its loss is below this, or the agent learns the buffer by heart and explores
     no more; 0 never stops, as in the paper"""
     bc_explore_loss: float = 0.8
-    """the same as long as no kept episode returned more than the worst of the last 100: what there is to imitate is
-    then mostly chance; with some that did, in between by their share of the buffer"""
+    """the same as long as none of the last 100 episodes returned more than the worst of them: the best are then lucky
+    ones; from there it falls linearly, to the target where half of them did"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J); by default it never ends"""
     whole_episodes: bool = False
@@ -567,8 +567,8 @@ if __name__ == "__main__":
                 if add:
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
                 if imitate:
-                    paid = (buffer.extrinsic > min(recent_returns)).mean() if w0 else 0.0
-                    target_loss = paid * args.bc_target_loss + (1 - paid) * args.bc_explore_loss
+                    skill = min(1.0, 2 * np.mean(np.array(recent_returns) > min(recent_returns))) if w0 else 0.0
+                    target_loss = skill * args.bc_target_loss + (1 - skill) * args.bc_explore_loss
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions - first_action)["loss"]

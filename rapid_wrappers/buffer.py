@@ -111,12 +111,6 @@ class RankingBuffer:
         """
         return -np.sort(-np.repeat(self._score(self._episodes), self._episodes["rows"]))
 
-    @property
-    def extrinsic(self) -> NDArray[np.float64]:
-        """Return of the episode of each kept pair, in the order of :attr:`scores`, shape ``(len(self),)``."""
-        best_first = np.argsort(-self._score(self._episodes), kind="stable")
-        return np.repeat(self._episodes["extrinsic"][best_first], self._episodes["rows"][best_first])
-
     def add(
         self,
         observations: ArrayLike,

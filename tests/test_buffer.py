@@ -348,13 +348,3 @@ def test_ten_thousand_frames_take_150_mb_also_during_an_insertion():
         tracemalloc.stop()
     assert len(buffer) == 10_000
     assert peak < 150e6
-
-
-def test_the_return_of_each_kept_pair_is_in_the_order_of_the_scores():
-    buffer = RankingBuffer(capacity=5, w0=1.0, w1=1.0, w2=0.0)
-    assert buffer.extrinsic.shape == (0,)
-    buffer.add(np.zeros((2, 1)), np.zeros(2), (0.0, 0.9, 0.0))
-    buffer.add(np.zeros((2, 1)), np.zeros(2), (1.0, 0.1, 0.0))
-    buffer.add(np.zeros((2, 1)), np.zeros(2), (0.5, 0.0, 0.0))
-    assert buffer.scores.tolist() == [1.1, 1.1, 0.9, 0.9, 0.5]
-    assert buffer.extrinsic.tolist() == [1.0, 1.0, 0.0, 0.0, 0.5]
