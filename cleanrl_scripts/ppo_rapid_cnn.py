@@ -145,12 +145,9 @@ class Args:
     """imitation updates after each episode"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
-    bc_target_loss: float = 0.3
+    bc_target_loss: float = 0.8
     """no more imitation in a rollout once its loss is below this, or the agent learns the buffer by heart and explores
     no more; 0 never stops, as in the paper"""
-    bc_explore_loss: float = 0.8
-    """the same as long as none of the last 100 episodes returned more than the worst of them: the best are then lucky
-    ones; from there it falls linearly, to the target where half of them did"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J); by default it never ends"""
     whole_episodes: bool = False
@@ -168,7 +165,7 @@ class Args:
 # `--local-score distance --w1 1e-5`.
 PAPER = Args(
     paper=True, total_timesteps=5_000_000, learning_rate=1e-4, num_envs=1, w1=0.1, buffer_size=10_000,
-    age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, bc_explore_loss=0.0, truncation_as_termination=True,
+    age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
@@ -222,8 +219,7 @@ def check_args(args):
     require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until", "hash_bits")
     require(lambda x: x > 0, "positive", "learning_rate", "clip_coef", "max_grad_norm", "target_kl")
     require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
-    require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty")
-    require(lambda x: x >= 0, "finite and non-negative", "bc_target_loss", "bc_explore_loss")
+    require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty", "bc_target_loss")
     require(lambda x: True, "finite", "w0", "w1", "w2")
     if os.path.basename(args.exp_name) != args.exp_name or not args.exp_name:
         raise ValueError(f"expected `exp_name` to be a part of a file's name, got {args.exp_name!r}")
@@ -566,13 +562,10 @@ if __name__ == "__main__":
                     reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
                 if add:
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
-                if imitate:
-                    skill = min(1.0, 2 * np.mean(np.array(recent_returns) > min(recent_returns))) if w0 else 0.0
-                    target_loss = skill * args.bc_target_loss + (1 - skill) * args.bc_explore_loss
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions - first_action)["loss"]
-                    if bc_loss < target_loss:
+                    if bc_loss < args.bc_target_loss:
                         imitate = False  # until the next rollout, which looks again
                         break
             # end RAPID

@@ -396,15 +396,6 @@ def test_videos_are_recorded_show_something_and_stay_after_a_resume(train, short
     assert videos == {path: path.read_bytes() for path in videos}  # none is overwritten
 
 
-@pytest.mark.parametrize(("lengths", "skill"), [([8], 0.0), ([8, 8, 8, 16], 0.5), ([8, 16], 1.0)])
-def test_imitation_rests_sooner_the_fewer_of_the_last_episodes_were_paid(train, scripted, lengths, skill):
-    """Episodes of 16 steps are paid."""
-    scripted(Picture, lengths=lengths, rewards=[0.0] * 15 + [1.0])
-    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 1024)
-    assert run["skill"] == pytest.approx(skill, abs=0.1)
-    assert run["target_loss"] == pytest.approx(0.3 * run["skill"] + 0.8 * (1 - run["skill"]))
-
-
 def test_a_checkpoint_whose_counter_hashed_other_images_is_refused(train, short):
     run = train("--env-id", SHORT, *SMALL, "--total-timesteps", 128, "--hash-bits", 8, "--w2", 1)
     path = Path(f"runs/{run['run_name']}/checkpoint.pt")
