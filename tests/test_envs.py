@@ -98,7 +98,7 @@ assert all(gym.registry[id] is spec for id, spec in before.items())
 print(len(gym.registry) - len(before))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert int(out) == len(MULTI_ROOMS) + len(KEY_CORRIDORS) + len(MUJOCO)
+    assert int(out) == len(MULTI_ROOMS) + len(KEY_CORRIDORS) + len(OTHERS)
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

@@ -98,13 +98,15 @@ KINDS = {
 def bench_maze(benchmark, tmp_path):
     contenders = {}
     for kind in KINDS:
-        contenders[kind] = lambda kind=kind: float(run(tmp_path, __file__, kind).stdout)
+        contenders[kind] = lambda kind=kind: float(run(tmp_path, __file__, kind).stdout.split()[-1])
     threads = {**os.environ, "LP_NUM_THREADS": str(os.cpu_count())}
     for kind in ("MazeS5", "8 in an AsyncVectorEnv"):
         name = f"{kind}, all cores" + (", Mesa's threads" if kind == "MazeS5" else "")
         env = threads if kind == "MazeS5" else None
         contenders[name] = lambda kind=kind, env=env: float(
-            subprocess.run([sys.executable, __file__, kind], capture_output=True, text=True, check=True, env=env).stdout
+            subprocess.run(
+                [sys.executable, __file__, kind], capture_output=True, text=True, check=True, env=env
+            ).stdout.split()[-1]
         )
     for flags in ((), ("--bf16",), ("--no-rapid",), ("--no-rapid", "--bf16")):
         name = " ".join(("script", *flags))
