@@ -46,8 +46,8 @@ class MazeS5(Maze):
         num_cols: Rooms from west to east.
         room_size: Length of a room's side in metres.
         max_episode_steps: Time limit; 24 steps a room by default.
-        antialias: Whether edges are smoothed by multisampling, as MiniWorld does. Without, drawing is a third faster,
-            and edges and far textures look a little different.
+        antialias: Whether edges are smoothed by multisampling, as MiniWorld does. Without, a step takes three fifths
+            of the time, and edges and far textures look a little different.
         params: MiniWorld's simulation parameters; by default its own with the step sizes above.
         kwargs: As of ``MiniWorldEnv``.
 
