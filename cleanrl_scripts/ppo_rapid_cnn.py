@@ -17,6 +17,7 @@ import shlex
 import signal
 import sys
 import time
+import warnings
 from collections import deque
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -45,7 +46,7 @@ from rapid_wrappers.checkpoint import (
     set_generator_state,
     set_random_state,
 )
-from rapid_wrappers.envs.headless import import_miniworld
+from rapid_wrappers.envs.headless import import_miniworld, shares_display_list
 from rapid_wrappers.run_folder import claim_folder, make_folder, remove_if_empty
 from rapid_wrappers.scores import episode_score
 
@@ -85,7 +86,7 @@ class Args:
     MiniGrid's (drawn in pixels) included"""
     engine: Literal["sync", "async"] | None = None
     """what steps the environments: Gymnasium's in this process, or in one process each; by default sync, but async for
-    MiniWorld's own ids, which disturb each other in one process"""
+    environments of MiniWorld, which disturb each other in one process"""
     total_timesteps: int = 1_000_000
     """frames to train, in whole rollouts of num_envs * num_steps"""
     bf16: bool = False
@@ -132,9 +133,13 @@ class Args:
     """weight of the local score; from one episode to the next, that of pixels differs by hundredths only"""
     w2: float = 0.0
     """weight of the global score; 0 also stops counting states"""
-    local_score: Literal["std", "distance", "distinct"] = "std"
-    """the local score: Eq. 2 of pixels in [0, 1], the authors' distance form of pixels in [0, 255], or the share of
-    distinct states (of distinct codes with --hash-bits)"""
+    score_info: str | None = None
+    """score this entry of the environment's info, such as the `cell` an agent stands in, instead of the image; the
+    agent itself never sees it"""
+    local_score: Literal["std", "distance", "distinct"] | None = None
+    """the local score: std is Eq. 2, of pixels in [0, 1]; distance the authors' form, of pixels in [0, 255]; distinct
+    the share of distinct states (of distinct codes with --hash-bits). By default std of images and floats, distinct of
+    integers from --score-info"""
     hash_bits: int | None = None
     """count images by a code of so many bits (SimHash), for the global score and for --local-score distinct"""
     buffer_size: int = 5_000
@@ -165,11 +170,12 @@ class Args:
 # `--local-score distance --w1 1e-5`.
 PAPER = Args(
     paper=True, total_timesteps=5_000_000, learning_rate=1e-4, num_envs=1, w1=0.1, buffer_size=10_000,
-    age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, truncation_as_termination=True,
+    age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, local_score="std", truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 # A checkpoint is of a run with these; others may change on the way.
-FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "num_envs", "num_steps", "local_score", "hash_bits")
+FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "num_envs", "num_steps", "score_info", "local_score",
+         "hash_bits")  # fmt: skip
 
 
 def parse_args():
@@ -243,12 +249,12 @@ def check_args(args):
     return args
 
 
-def choose_engine(args):
-    """MiniWorld's own environments draw into one display list: in one process all show the world reset last."""
-    upstream = "MiniWorld-" in args.env_id
-    if args.engine == "sync" and upstream and args.num_envs > 1:
-        raise ValueError("expected `engine` to be async: in one process MiniWorld's own ids disturb each other")
-    return args.engine or ("async" if upstream and args.num_envs > 1 else "sync")
+def choose_engine(args, env):
+    """MiniWorld's environments draw into one display list: in one process all show the world reset last."""
+    disturbed = args.num_envs > 1 and shares_display_list(env)
+    if args.engine == "sync" and disturbed:
+        raise ValueError("expected `engine` to be async: in one process MiniWorld's environments disturb each other")
+    return args.engine or ("async" if disturbed else "sync")
 
 
 def check_space(space):
@@ -256,16 +262,27 @@ def check_space(space):
     shape = space.shape or ()
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
         raise TypeError(f"expected observations to be a Box of uint8 images, got {space}: gymnasium.wrappers."
-                        "TransformObservation scales floats to 0-255 or selects the entry of a Dict")  # fmt: skip
+                        "TransformObservation(env, function, space) scales floats, (255 * x).astype(np.uint8), or "
+                        "selects the entry of a Dict (MiniGrid: RGBImgPartialObsWrapper, ImgObsWrapper)")  # fmt: skip
     if len(shape) == 2:
-        raise ValueError(f"expected images (height, width, channels), got {shape}: add a channel, for Atari with "
-                         "gymnasium.wrappers.AtariPreprocessing(..., grayscale_newaxis=True)")  # fmt: skip
+        raise ValueError(f"expected images (height, width, channels), got {shape}: add a channel, "
+                         "x[..., None], with gymnasium.wrappers.TransformObservation(env, function, space), for Atari "
+                         "with AtariPreprocessing(..., grayscale_newaxis=True)")  # fmt: skip
     if len(shape) != 3 or shape[0] < min(shape[1:]) or shape[2] == 0:
         raise ValueError(f"expected images (height, width, channels), got {shape}: move the channels of stacked or "
-                         "channel-first images to the end with gymnasium.wrappers.TransformObservation")  # fmt: skip
+                         "channel-first images to the end with "
+                         "gymnasium.wrappers.TransformObservation(env, function, space)")  # fmt: skip
     if min(shape[:2]) < 36:
-        raise ValueError(f"expected images of at least 36 x 36 pixels, got {shape}: enlarge them with "
-                         "gymnasium.wrappers.ResizeObservation (MiniGrid's codes are for ppo_rapid.py)")  # fmt: skip
+        raise ValueError(f"expected images of at least 36 x 36 pixels, got {shape}: MiniGrid's codes are for "
+                         "ppo_rapid.py, or drawn by minigrid.wrappers.RGBImgPartialObsWrapper; small images are "
+                         "enlarged by gymnasium.wrappers.ResizeObservation (it needs opencv-python)")  # fmt: skip
+
+
+def check_observation(obs, space):
+    """Refuse an environment that does not return what its space says."""
+    if np.shape(obs) != space.shape or np.asarray(obs).dtype != space.dtype:
+        raise ValueError(f"expected observations of {space.dtype} of shape {space.shape}, as their space says, got "
+                         f"{np.asarray(obs).dtype} of shape {np.shape(obs)}")  # fmt: skip
 
 
 def make_env(env_id, idx, capture_video, run_name):
@@ -281,7 +298,9 @@ def make_env(env_id, idx, capture_video, run_name):
             import minigrid.wrappers  # registers its ids
         if capture_video and idx == 0:
             env = gym.make(env_id, render_mode="rgb_array")
-            env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
+            with warnings.catch_warnings():  # the async engine makes this environment twice
+                warnings.filterwarnings("ignore", ".*Overwriting existing videos")
+                env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
         else:
             env = gym.make(env_id)
         if is_minigrid:  # draw what the agent sees, 56 x 56 pixels
@@ -365,7 +384,6 @@ def bc_gap(frames, until):
 if __name__ == "__main__":
     try:
         args, checkpoint = parse_args()
-        args.engine = choose_engine(args)
     except (OSError, TypeError, ValueError) as error:
         sys.exit(f"error: {error}")
     batch_size = args.num_envs * args.num_steps
@@ -411,11 +429,18 @@ if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
 
     # env setup
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("PYGLET_HEADLESS", "true")  # whoever imports MiniWorld first, it draws through EGL
     try:
         single_env = make_env(args.env_id, 0, False, run_name)()
         if not isinstance(single_env.action_space, gym.spaces.Discrete):
             raise TypeError("expected a Discrete action space (continuous actions: ppo_rapid_continuous_action.py), "
                             f"got {single_env.action_space}")  # fmt: skip
+        args.engine = choose_engine(args, single_env)
+        first_obs, first_info = single_env.reset(seed=args.seed)
+        check_observation(first_obs, single_env.observation_space)
+        if args.score_info is not None and args.score_info not in first_info:
+            raise ValueError(f"expected `score_info` to be one of {sorted(first_info)}, got {args.score_info!r}")
         single_env.close()
         print(f"{run_name}: {args.num_envs} environments, {args.engine} engine", flush=True)
         video_name = run_name if checkpoint is None else f"{run_name}-{int(time.time())}"  # or it would overwrite them
@@ -425,7 +450,8 @@ if __name__ == "__main__":
         # RAPID
         count = args.rapid and (args.w2 != 0 or args.hash_bits is not None)
         counter = StateCounter(hash_bits=args.hash_bits)
-        envs = VectorEpisodeScoringWrapper(envs, local=args.local_score, count=count, counter=counter)
+        state = None if args.score_info is None else lambda _, infos: infos[args.score_info]
+        envs = VectorEpisodeScoringWrapper(envs, local=args.local_score, count=count, counter=counter, state=state)
         # end RAPID
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         remove_if_empty(run_dir)
@@ -468,7 +494,7 @@ if __name__ == "__main__":
             set_generator_state(shuffler, checkpoint["shuffler"])
             # RAPID
             counter.load_state_dict(checkpoint["counter"])
-            if len(counter):  # of images like these
+            if len(counter) and args.score_info is None:  # of images like these
                 copy.deepcopy(counter).identify(np.zeros((1, *envs.single_observation_space.shape), np.uint8))
             buffer.load_state_dict(checkpoint["buffer"])
             spaces = {"observations": envs.single_observation_space, "actions": envs.single_action_space}

@@ -16,6 +16,7 @@ import shlex
 import signal
 import sys
 import time
+import warnings
 from collections import deque
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -254,7 +255,9 @@ def make_env(env_id, idx, capture_video, run_name):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if capture_video and idx == 0:
             env = gym.make(env_id, render_mode="rgb_array")
-            env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
+            with warnings.catch_warnings():  # the async engine makes this environment twice
+                warnings.filterwarnings("ignore", ".*Overwriting existing videos")
+                env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
         else:
             env = gym.make(env_id)
         if not isinstance(env.observation_space, gym.spaces.Box):

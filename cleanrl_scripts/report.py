@@ -2,7 +2,7 @@
 
 python cleanrl_scripts/report.py --runs runs/rapid-MultiRoom-N7-S4-v0__* --csv curve.csv --png curve.png
 
-The measure is that of the paper: the mean return of the last 100 training episodes.
+The measure is that of the paper: the mean return of the last 100 training episodes. Runs with fewer are left out.
 """
 
 import logging
@@ -139,6 +139,8 @@ if __name__ == "__main__":
         print(f"{run.name}: {', '.join(reached)}")
     if not curves:
         raise SystemExit("error: none of the runs has enough finished episodes")
+    if args.png:
+        draw(curves, args.png, args.share_y)
     if args.csv:
         rows = ["experiment,seed,frames,mean_return" + ",success_rate" * args.success]
         for experiment, seeds in curves.items():
@@ -150,5 +152,3 @@ if __name__ == "__main__":
         if len(rows) == 1:
             raise SystemExit(f"error: no run has a point at a multiple of {args.every} frames: lower --every")
         args.csv.write_text("\n".join(rows) + "\n")
-    if args.png:
-        draw(curves, args.png, args.share_y)

@@ -59,7 +59,7 @@ class EpisodeScorer:
         continuous = pixels or np.issubdtype(dtype, np.inexact)
         self._scale = 255.0 if pixels else 1.0
         self.local = self.local or ("std" if continuous else "distinct")
-        self.count = (not continuous) if self.count is None else self.count
+        self.count = (not continuous or self.counter.hash_bits is not None) if self.count is None else self.count
 
     def copy(self, name: str, value: Any, batch: tuple[int, ...] = ()) -> NDArray:
         """A copy in the shape and dtype of the ``"observation"`` or ``"action"`` space, as a vector environment has it.

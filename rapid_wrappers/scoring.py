@@ -73,7 +73,8 @@ class EpisodeScoringWrapper(_Scored, gym.Wrapper[NDArray, Any, NDArray, Any], Re
             integer spaces take ``"distinct"``, float spaces ``"std"``. Of pixels ``"std"`` is that of values scaled
             to [0, 1]; ``"distance"`` is left in 0-255, the unit of the authors' weight.
         count: Whether states are counted for the global score, which is 0.0 otherwise. ``None`` follows the space:
-            integer spaces are counted, pixels and float spaces, where states hardly ever repeat, are not.
+            integer spaces are counted; pixels and float spaces, where states hardly ever repeat, only by a ``counter``
+            with ``hash_bits``.
         counter: Shared with other wrappers of this process; its own by default.
         state: ``(env, obs) -> array`` to score something else than the observation, such as an agent's position.
             Called for each observation acted on, with the environment inside this wrapper. The record still holds

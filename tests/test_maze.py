@@ -93,7 +93,7 @@ def test_mazes_differ_between_episodes_and_repeat_for_a_seed(maze):
 def test_the_box_ends_the_episode_and_pays_less_the_later(maze):
     maze.reset(seed=0)
     for _ in range(9):
-        assert maze.step(LEFT)[1:] == (0, False, False, {})
+        assert maze.step(LEFT)[1:4] == (0, False, False)
     env = maze.unwrapped
     env.agent.pos = env.box.pos - [1.3, 0, 0]
     _, reward, terminated, truncated, _ = maze.step(LEFT)
@@ -327,6 +327,16 @@ def explore(env, seed, steps=150):
     return np.array(frames)
 
 
+def test_the_info_tells_the_square_metre_in_which_the_agent_stands(maze):
+    _, info = maze.reset(seed=3)
+    cells = [info["cell"]]
+    for action in [FORWARD, FORWARD, FORWARD, LEFT] * 25:
+        cells.append(maze.step(action)[-1]["cell"])
+        x, _, z = maze.unwrapped.agent.pos
+        assert cells[-1].dtype == np.int64 and cells[-1].tolist() == [math.floor(x), math.floor(z)]
+    assert len({tuple(cell) for cell in cells}) > 3
+
+
 def test_hashed_states_tell_new_rooms_from_standing_still(maze):
     counter = StateCounter(hash_bits=16)
     counter.visit(walk(maze, 599, seed=0))
@@ -341,7 +351,7 @@ def test_hashed_states_are_counted_through_the_wrapper():
     envs = gym.make_vec(MAZE, 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
                         max_episode_steps=30)  # fmt: skip
     counter = StateCounter(hash_bits=12)
-    envs = VectorEpisodeScoringWrapper(envs, local="distinct", count=True, counter=counter)
+    envs = VectorEpisodeScoringWrapper(envs, local="distinct", counter=counter)  # a hashing counter has images counted
     envs.reset(seed=1)
     episodes = []
     for t in range(90):

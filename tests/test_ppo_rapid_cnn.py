@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from torch.nn import functional as F
 
 import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
+from rapid_wrappers.envs.headless import import_miniworld
 from rapid_wrappers.scores import distance_score, distinct_score, std_score
 from tests.conftest import SCRIPTS, assert_equal, import_script
 from tests.scripted_env import SCRIPTED, ScriptedEnv
@@ -153,6 +155,31 @@ def test_the_local_score_is_the_one_asked_for(train, short, score):
     assert len(run["counter"]) == 0
 
 
+def test_an_entry_of_the_info_is_scored_and_the_agent_still_sees_images(train, short):
+    argv = (*SMALL, "--score-info", "cell", "--total-timesteps")
+    run = train("--env-id", SHORT, *argv, 256)
+    episodes = list(kept(run))
+    env = gym.make(SHORT)
+    replayed = 0
+    for seed in np.random.SeedSequence(1).generate_state(2).tolist():  # the first episodes of both environments
+        for observations, actions, (_, local, _) in episodes:
+            obs, info = env.reset(seed=seed)
+            images, cells = [], []
+            for action in actions:
+                images.append(obs)
+                cells.append(tuple(info["cell"]))
+                obs, *_, info = env.step(action)
+            if np.array_equal(images, observations):
+                assert local == len(set(cells)) / len(actions)
+                replayed += 1
+    assert replayed == 2
+    env.close()
+    gone_on = train("--resume", f"runs/{run['run_name']}", "--total-timesteps", 384)
+    assert gone_on["args"].score_info == "cell"
+    with pytest.raises(SystemExit, match=r"expected `score_info` to be one of \['cell'\], got 'position'"):
+        train("--env-id", SHORT, *argv, 256, "--score-info", "position")
+
+
 def test_hashed_images_are_counted_for_the_local_and_the_global_score(train, short):
     run = train("--env-id", SHORT, *SMALL, "--total-timesteps", 512, "--local-score", "distinct", "--hash-bits", 12,
                 "--w2", 0.1)  # fmt: skip
@@ -270,7 +297,7 @@ def test_the_saved_network_loads_without_executing_anything_and_acts_the_same(tr
         ((4, 84, 84), np.uint8, r"got \(4, 84, 84\): move the channels .* to the end"),
         ((4, 84, 84, 3), np.uint8, r"got \(4, 84, 84, 3\): move the channels"),
         ((84, 84, 3), np.float32, "expected observations to be a Box of uint8 images"),
-        ((7, 7, 3), np.uint8, r"at least 36 x 36 pixels, got \(7, 7, 3\): enlarge them"),
+        ((7, 7, 3), np.uint8, r"at least 36 x 36 pixels, got \(7, 7, 3\): MiniGrid's codes are for ppo_rapid.py"),
         ((35, 80, 3), np.uint8, "at least 36 x 36"),
         ((84, 84, 0), np.uint8, "move the channels"),
     ],
@@ -339,19 +366,44 @@ def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, m
 
 
 @pytest.mark.parametrize(
-    ("argv", "engine"),
+    ("argv", "env_id", "engine"),
     [
-        ((), "sync"),
-        (("--engine", "async"), "async"),
-        (("--env-id", "MiniWorld-Maze-v0"), "async"),
-        (("--env-id", "MiniWorld-Maze-v0", "--num-envs", "1"), "sync"),
-        (("--env-id", "my_package:MyEnv-v0"), "sync"),
+        ((), "rapid/MazeS5-v0", "sync"),
+        (("--engine", "async"), "rapid/MazeS5-v0", "async"),
+        ((), "MiniWorld-OneRoom-v0", "async"),
+        ((), "MyRoom-v0", "async"),
+        (("--num-envs", "1"), "MiniWorld-OneRoom-v0", "sync"),
+        ((), "CartPole-v1", "sync"),
     ],
 )
-def test_the_engine_is_one_in_which_environments_do_not_disturb_each_other(monkeypatch, argv, engine):
+def test_the_engine_is_one_in_which_environments_do_not_disturb_each_other(monkeypatch, argv, env_id, engine):
+    if "Room" in env_id:
+        import_miniworld()
+    if env_id == "MyRoom-v0":  # somebody's own
+        monkeypatch.setitem(gym.registry, env_id, EnvSpec(env_id, "miniworld.envs:OneRoom"))
     monkeypatch.setattr(sys, "argv", [SCRIPT, *argv])
     args, _ = pixels.parse_args()
-    assert pixels.choose_engine(args) == engine
+    env = gym.make(env_id)
+    assert pixels.choose_engine(args, env) == engine
+    env.close()
+
+
+class Liar(gym.Env):
+    """Says that its images are bytes, and returns floats."""
+
+    def __init__(self, render_mode=None):
+        self.observation_space = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((40, 40, 3), np.float32), {}
+
+
+def test_an_environment_that_returns_what_its_space_does_not_say_is_refused(train, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Liar-v0", EnvSpec("Liar-v0", Liar, disable_env_checker=True))
+    with pytest.raises(SystemExit, match=r"expected observations of uint8 .* got float32 of shape \(40, 40, 3\)"):
+        train("--env-id", "Liar-v0")
 
 
 def test_miniworlds_own_ids_run_in_workers(tmp_path):

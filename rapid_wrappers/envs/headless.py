@@ -2,8 +2,9 @@
 
 import os
 import sys
+from typing import Any
 
-__all__ = ["import_miniworld"]
+__all__ = ["import_miniworld", "shares_display_list"]
 
 _PACKAGES = "libegl1 libgl1 libglu1-mesa libgl1-mesa-dri"  # Debian's and Ubuntu's
 
@@ -40,3 +41,16 @@ def import_miniworld() -> None:
         elif not (pyglet.options["headless"] or isinstance(error, ImportError)):
             remedy = f"no window can be opened on DISPLAY={os.environ.get('DISPLAY')}; restart without it to need none"
         raise ImportError(f"MiniWorld cannot draw ({type(error).__name__}: {error}): {remedy}") from error
+
+
+def shares_display_list(env: Any) -> bool:
+    """Whether ``env`` draws its world into MiniWorld's one display list: in one process such environments disturb each
+    other, and each shows the world that was reset last. ``MazeS5`` has lists of its own.
+    """
+    miniworld = sys.modules.get("miniworld.miniworld")
+    maze = sys.modules.get("rapid_wrappers.envs.maze")
+    return (
+        miniworld is not None
+        and isinstance(env.unwrapped, miniworld.MiniWorldEnv)
+        and (maze is None or not isinstance(env.unwrapped, maze.MazeS5))
+    )

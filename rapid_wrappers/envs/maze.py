@@ -33,8 +33,10 @@ class MazeS5(Maze):
     """A maze of 5 x 5 rooms, another one each episode; the goal, a red box, stands in the corner across from the start.
 
     Observations are 60 x 80 x 3 pixels, uint8; actions are turn left, turn right (by 22.5 degrees) and forward (0.4 m);
-    the reward is ``1 - 0.2 * steps / 600`` at the box and 0 elsewhere; the time limit is 600 steps. As in the authors'
-    ``rapid/maze.py``, but that MiniWorld's default parameters, which all its environments share, stay as they are.
+    the reward is ``1 - 0.2 * steps / 600`` at the box and 0 elsewhere; the time limit is 600 steps. ``info["cell"]`` is
+    the square metre in which the agent stands, ``(x, z)`` of int64, by which exploration can be scored. As in the
+    authors' ``rapid/maze.py``, but that MiniWorld's default parameters, which all its environments share, stay as they
+    are, and for ``cell``.
 
     What is seen is what MiniWorld draws, in half the time: of the rooms, only those in view are drawn (pixels are the
     same but for a rare one in a doorway). As in MiniWorld, all mazes of a process are to be used in one thread.
@@ -86,6 +88,21 @@ class MazeS5(Maze):
             super().__init__(num_rows, num_cols, room_size, max_episode_steps, params=params, **kwargs)
         self._ezpickle_kwargs["antialias"] = antialias
         self._share_canvas(antialias)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Start in another maze."""
+        obs, info = super().reset(seed=seed, options=options)
+        return obs, info | {"cell": self._cell()}
+
+    def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Turn or move, and look."""
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, info | {"cell": self._cell()}
+
+    def _cell(self) -> NDArray[np.int64]:
+        return np.floor(self.agent.pos[[0, 2]]).astype(np.int64)
 
     def close(self) -> None:
         """Free what OpenGL keeps of the maze."""
