@@ -285,7 +285,7 @@ def check_observation(obs, space):
                          f"{np.asarray(obs).dtype} of shape {np.shape(obs)}")  # fmt: skip
 
 
-def make_env(env_id, idx, capture_video, run_name):
+def make_env(env_id, idx, capture_video, run_name, **kwargs):
     def thunk():
         if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -302,7 +302,7 @@ def make_env(env_id, idx, capture_video, run_name):
                 warnings.filterwarnings("ignore", ".*Overwriting existing videos")
                 env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
         else:
-            env = gym.make(env_id)
+            env = gym.make(env_id, **kwargs)
         if is_minigrid:  # draw what the agent sees, 56 x 56 pixels
             env = minigrid.wrappers.ImgObsWrapper(minigrid.wrappers.RGBImgPartialObsWrapper(env))
         check_space(env.observation_space)

@@ -248,7 +248,7 @@ def check_args(args):
     return args
 
 
-def make_env(env_id, idx, capture_video, run_name):
+def make_env(env_id, idx, capture_video, run_name, **kwargs):
     def thunk():
         if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -259,7 +259,7 @@ def make_env(env_id, idx, capture_video, run_name):
                 warnings.filterwarnings("ignore", ".*Overwriting existing videos")
                 env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
         else:
-            env = gym.make(env_id)
+            env = gym.make(env_id, **kwargs)
         if not isinstance(env.observation_space, gym.spaces.Box):
             env = gym.wrappers.FlattenObservation(env)
         space = env.action_space

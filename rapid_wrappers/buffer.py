@@ -111,6 +111,33 @@ class RankingBuffer:
         """
         return -np.sort(-np.repeat(self._score(self._episodes), self._episodes["rows"]))
 
+    def episodes(self) -> list[dict[str, Any]]:
+        """What is kept of each episode, best first by Eq. 4, for looking at.
+
+        ``observations`` and ``actions`` are copies of its kept pairs in order; ``length`` counts all its steps, cut
+        ones included; ``score`` is Eq. 4 of ``extrinsic``, ``local`` and ``global``; ``age`` is how many came after it.
+        """
+        if not self._size:
+            return []
+        order = np.lexsort([self._rows[name][: self._size] for name in ("step", "index")])  # oldest episode first
+        scores = self._score(self._episodes)
+        starts = np.cumsum(self._episodes["rows"]) - self._episodes["rows"]
+        return [
+            {
+                "observations": self._rows["observations"][order[start : start + episode["rows"]]],
+                "actions": self._rows["actions"][order[start : start + episode["rows"]]],
+                "length": int(episode["length"]),
+                "extrinsic": float(episode["extrinsic"]),
+                "local": float(episode["local"]),
+                "global": float(episode["global_"]),
+                "score": float(score),
+                "age": int(self._num_added - 1 - episode["index"]),
+            }
+            for episode, start, score in (
+                (self._episodes[i], starts[i], scores[i]) for i in np.argsort(-scores, kind="stable")
+            )
+        ]
+
     def add(
         self,
         observations: ArrayLike,

@@ -348,3 +348,23 @@ def test_ten_thousand_frames_take_150_mb_also_during_an_insertion():
         tracemalloc.stop()
     assert len(buffer) == 10_000
     assert peak < 150e6
+
+
+def test_episodes_are_what_is_kept_best_first():
+    buffer = RankingBuffer(7, w1=0.5, w2=0.0)
+    assert buffer.episodes() == []
+    for i, (length, extrinsic) in enumerate([(3, 1.0), (2, 5.0), (4, 2.0), (1, -1.0)]):
+        steps = np.arange(length)
+        buffer.add(np.stack([np.full(length, i), steps], axis=1), steps + 10 * i, (extrinsic, 0.5, 0.25))
+    episodes = buffer.episodes()
+    assert [episode["score"] for episode in episodes] == [5.25, 2.25, 1.25]
+    assert [episode["age"] for episode in episodes] == [2, 1, 3]
+    assert [episode["length"] for episode in episodes] == [2, 4, 3]  # of the last, one pair is kept
+    assert [episode["observations"].tolist() for episode in episodes] == [
+        [[1, 0], [1, 1]], [[2, 0], [2, 1], [2, 2], [2, 3]], [[0, 2]],
+    ]  # fmt: skip
+    assert [episode["actions"].tolist() for episode in episodes] == [[10, 11], [20, 21, 22, 23], [2]]
+    assert {(e["extrinsic"], e["local"], e["global"]) for e in episodes} == {(x, 0.5, 0.25) for x in (5.0, 2.0, 1.0)}
+    assert sum(len(episode["actions"]) for episode in episodes) == len(buffer)
+    episodes[0]["observations"][:] = -1
+    assert buffer.episodes()[0]["observations"].min() == 0

@@ -1,0 +1,71 @@
+"""Whole episodes by a fixed policy, and how sure one can be of what they show."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+__all__ = ["mean_interval", "play", "success_interval"]
+
+
+def play(
+    envs: VectorEnv,
+    act: Callable[[NDArray], Any],
+    episodes: int,
+    seed: int | None = None,
+    progress: Callable[[], Any] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Play whole episodes and tell the return and the length of each.
+
+    Each environment plays its share of them, whatever the others do: the first to end would be the short ones.
+
+    Args:
+        envs: Environments that start anew in the step that ends an episode (``AutoresetMode.SAME_STEP``).
+        act: Observations ``(num_envs, *obs_shape)`` to actions ``(num_envs, *act_shape)``.
+        episodes: How many, >= 1.
+        seed: Of the first reset; environment ``i`` gets ``seed + i``.
+        progress: Called as each of them ends.
+
+    Returns:
+        Undiscounted returns and lengths in steps, both ``(episodes,)``, those of an environment one after the other.
+
+    Raises:
+        ValueError: If ``episodes`` is not positive or the environments start anew in another way.
+    """
+    if episodes < 1:
+        raise ValueError(f"expected `episodes` to be positive, got {episodes}")
+    if envs.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+        raise ValueError(f"expected autoreset_mode SAME_STEP, got {envs.metadata.get('autoreset_mode')}")
+    found: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
+    shares = [len(part) for part in np.array_split(np.arange(episodes), envs.num_envs)]
+    totals, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    observations, _ = envs.reset(seed=seed)
+    while any(len(own) < share for own, share in zip(found, shares, strict=True)):
+        observations, rewards, terminated, truncated, _ = envs.step(act(observations))
+        totals += rewards
+        lengths += 1
+        for i in np.flatnonzero(terminated | truncated):
+            if len(found[i]) < shares[i]:
+                found[i].append((float(totals[i]), int(lengths[i])))
+                if progress is not None:
+                    progress()
+            totals[i] = lengths[i] = 0
+    returns, steps = zip(*(episode for own in found for episode in own), strict=True)
+    return np.array(returns, np.float64), np.array(steps, np.int64)
+
+
+def mean_interval(values: NDArray, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean of ``values (N,)`` by the percentile bootstrap (2 000 samples, always the same ones)."""
+    rows = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
+    low, high = np.quantile(np.asarray(values)[rows].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def success_interval(successes: int, episodes: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a success rate, which holds where all or none succeed, too."""
+    z = 1.959964
+    center = (successes + z * z / 2) / (episodes + z * z)
+    half = z / (episodes + z * z) * np.sqrt(successes * (episodes - successes) / episodes + z * z / 4)
+    return float(center - half), float(center + half)

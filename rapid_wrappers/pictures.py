@@ -1,0 +1,138 @@
+"""Pictures of a ranking buffer: what the agent is imitating, how good, how old and how varied it is."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rapid_wrappers.buffer import RankingBuffer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_buffer", "stitch_views"]
+
+# MiniGrid's object types (`minigrid.core.constants.OBJECT_TO_IDX`), and what they look like
+_COLORS = {
+    0: "#444444",  # not seen
+    1: "#eeeeee",  # empty
+    2: "#888888",  # wall
+    3: "#dddddd",  # floor
+    4: "#b5651d",  # door
+    5: "#f2c200",  # key
+    6: "#3465a4",  # ball
+    7: "#75507b",  # box
+    8: "#4e9a06",  # goal
+    9: "#ff7f0e",  # lava
+}
+_DOOR, _OPEN = 4, 0
+_PASSABLE = (1, 3, 8, 9)
+_LEFT, _RIGHT, _FORWARD = 0, 1, 2
+
+
+def draw_buffer(buffer: RankingBuffer, episodes: int = 6, frames: int = 8) -> "Figure":
+    """The best kept episodes, one a row, and how all kept ones are distributed.
+
+    Images are shown as a strip of frames; MiniGrid's views stitched to the level they saw, with the path through it;
+    anything else as curves of the observation's first entries.
+
+    Args:
+        buffer: With at least one pair in it.
+        episodes: Rows at most, >= 1.
+        frames: Of a strip, >= 1.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If the buffer is empty.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ImportError("pictures need matplotlib: pip install 'rapid-wrappers[report]'") from error
+    if not len(buffer):
+        raise ValueError("expected a buffer with pairs in it, got an empty one")
+    kept = buffer.episodes()
+    best = kept[:episodes]
+    form = best[0]["observations"].dtype, best[0]["observations"].shape[1:]
+    is_view = form == (np.uint8, (7, 7, 3))
+    columns = min(3, len(best)) if is_view else 1
+    rows = -(-len(best) // columns)
+    figure = Figure(figsize=(12, (2.6 if is_view else 1.7) * rows + 2.6), layout="constrained")
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[(2.6 if is_view else 1.7) * rows, 2.6])[:, 0]
+    places = np.ravel(upper.subfigures(rows, columns, squeeze=False))
+    for place, episode in zip(places, best, strict=False):
+        place.suptitle("score {score:.3f} (return {extrinsic:.2f}, local {local:.3f}, global {global:.3f}),\n"
+                       "{length} steps, {age} episodes ago".format(**episode), fontsize="small")  # fmt: skip
+        if is_view:
+            _draw_level(place.subplots(), *stitch_views(episode["observations"], episode["actions"]))
+        elif form[0] == np.uint8 and len(form[1]) == 3 and min(form[1][:2]) >= 32:
+            _draw_frames(place, episode["observations"], frames)
+        else:
+            axes = place.subplots()
+            axes.plot(episode["observations"].reshape(len(episode["observations"]), -1)[:, :8], lw=0.8)
+            axes.set_xlabel("step", fontsize="x-small")
+    names = {"score": "score", "extrinsic": "return", "length": "length (steps)", "age": "age (episodes)"}
+    for axes, (name, label) in zip(lower.subplots(1, len(names)), names.items(), strict=True):
+        axes.hist([episode[name] for episode in kept], bins=20)
+        axes.set_xlabel(label)
+    first = {episode["observations"][0].tobytes() for episode in kept if len(episode["actions"]) == episode["length"]}
+    lower.suptitle(f"{len(buffer)} pairs of {len(kept)} episodes with {len(first)} different first observations")
+    return figure
+
+
+def _draw_frames(place: Any, observations: NDArray[np.uint8], frames: int) -> None:
+    steps = np.linspace(0, len(observations) - 1, min(frames, len(observations))).round().astype(int)
+    for axes, t in zip(np.ravel(place.subplots(1, len(steps), squeeze=False)), steps, strict=True):
+        axes.imshow(observations[t] if observations.shape[-1] in (3, 4) else observations[t, ..., 0], cmap="gray")
+        axes.axis("off")
+
+
+def stitch_views(views: NDArray[np.uint8], actions: NDArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The level as far as MiniGrid's agent saw it, by dead reckoning: a step forward moves where the way is free.
+
+    Args:
+        views: ``(T, 7, 7, 3)``, as ``ImgObsWrapper`` gives them: the agent in the middle of the lower edge looks up.
+        actions: ``(T,)``, MiniGrid's.
+
+    Returns:
+        Object types ``(height, width)``, 0 where nothing was seen, the agent at first looking up; and the cells
+        ``(T, 2)`` it stood in, as row and column.
+    """
+    size = views.shape[1]
+    ahead = size - 1 - np.arange(size)  # of each column of a view, in front of the agent
+    beside = np.arange(size) - size // 2  # of each row, to its right
+    position, heading = np.zeros(2, np.int64), np.array([-1, 0])
+    seen: dict[tuple[int, int], int] = {}
+    path = []
+    for view, action in zip(views, actions, strict=True):
+        path.append(position.copy())
+        right = np.array([heading[1], -heading[0]])
+        for i, j in np.argwhere(view[..., 0] != 0):
+            if (i, j) != (size // 2, size - 1):  # where the agent itself stands there is what it carries
+                row, column = position + ahead[j] * heading + beside[i] * right
+                seen[row, column] = int(view[i, j, 0])
+        if action in (_LEFT, _RIGHT):
+            heading = right if action == _RIGHT else -right
+        elif action == _FORWARD:
+            kind, _, state = view[size // 2, size - 2]
+            if kind in _PASSABLE or (kind == _DOOR and state == _OPEN):
+                position = position + heading
+    for row, column in path:
+        seen.setdefault((int(row), int(column)), 1)
+    cells = np.array(list(seen))
+    low = cells.min(axis=0)
+    level = np.zeros(cells.max(axis=0) - low + 1, np.uint8)
+    level[tuple((cells - low).T)] = list(seen.values())
+    return level, np.array(path) - low
+
+
+def _draw_level(axes: "Axes", level: NDArray[np.uint8], path: NDArray[np.int64]) -> None:
+    from matplotlib.colors import ListedColormap
+
+    axes.imshow(level, cmap=ListedColormap(list(_COLORS.values())), vmin=0, vmax=len(_COLORS) - 1)
+    jitter = np.random.default_rng(0).uniform(-0.2, 0.2, path.shape)  # or ways there and back would hide each other
+    rows, columns = (path + jitter).T
+    axes.plot(columns, rows, color="C3", lw=0.8)
+    axes.plot(columns[0], rows[0], "o", color="C3", ms=4)
+    axes.axis("off")
