@@ -103,22 +103,10 @@ def load_buffer(args: Any, state: dict[str, Any]) -> RankingBuffer:
 
 
 def make_policy(agent: Any, space: gym.Space, greedy: bool, seed: int) -> Any:
-    """Observations to actions of an environment, by the network on the CPU."""
-    generator = torch.Generator().manual_seed(seed)
+    """Observations to actions of an environment."""
+    generator = None if greedy else torch.Generator().manual_seed(seed)
     first_action = int(space.start) if isinstance(space, gym.spaces.Discrete) else 0
-
-    @torch.no_grad()
-    def act(observations):
-        if hasattr(agent, "get_logits"):
-            logits = agent.get_logits(torch.as_tensor(observations))
-            if not greedy:  # the largest of logits + Gumbel noise is a sample from their softmax
-                logits = logits - torch.empty_like(logits).exponential_(generator=generator).log()
-            return logits.argmax(dim=-1).numpy() + first_action
-        distribution = agent.get_distribution(agent.normalize(observations))
-        noise = 0 if greedy else torch.randn(distribution.mean.shape, generator=generator) * distribution.stddev
-        return (distribution.mean + noise).numpy().reshape(len(observations), *space.shape)
-
-    return act
+    return lambda observations: agent.act(observations, generator) + first_action
 
 
 def make_envs(script: Any, args: Any, num_envs: int) -> gym.vector.VectorEnv:

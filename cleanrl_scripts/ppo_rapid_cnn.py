@@ -47,6 +47,8 @@ from rapid_wrappers.checkpoint import (
     set_random_state,
 )
 from rapid_wrappers.envs.headless import import_miniworld, shares_display_list
+from rapid_wrappers.evaluation import play
+from rapid_wrappers.pictures import draw_buffer
 from rapid_wrappers.run_folder import claim_folder, make_folder, remove_if_empty
 from rapid_wrappers.scores import episode_score
 
@@ -75,6 +77,16 @@ class Args:
     """whether to save the network into the run's folder at the end"""
     save_every: int = 100_000
     """frames from one checkpoint of the run to the next; the end, Ctrl-C and SIGTERM save one too"""
+    draw_buffer: bool = False
+    """whether each checkpoint comes with a picture of what the ranking buffer holds, and its scores' histogram, in
+    TensorBoard"""
+    eval_every: int | None = None
+    """frames from one evaluation to the next, in environments of its own, whose levels are the same each time; its
+    metrics are eval/..."""
+    eval_episodes: int = 20
+    """episodes of an evaluation"""
+    eval_greedy: bool = False
+    """the likeliest action in evaluations, not one drawn as in training"""
     resume: str | None = None
     """go on from a run's folder (or a checkpoint in one), there and with its arguments, but for those given anew"""
     paper: bool = False
@@ -173,6 +185,7 @@ PAPER = Args(
     age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, local_score="std", truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
+EVAL_SEED = 1_000_000  # of the levels of evaluations, whatever the run's seed
 # A checkpoint is of a run with these; others may change on the way.
 FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "num_envs", "num_steps", "score_info", "local_score",
          "hash_bits")  # fmt: skip
@@ -222,6 +235,7 @@ def check_args(args):
 
     require(lambda x: x >= 1, "positive", "total_timesteps", "num_envs", "num_steps", "num_minibatches")
     require(lambda x: x >= 1, "positive", "update_epochs", "torch_threads", "save_every")
+    require(lambda x: x >= 1, "positive", "eval_every", "eval_episodes")
     require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until", "hash_bits")
     require(lambda x: x > 0, "positive", "learning_rate", "clip_coef", "max_grad_norm", "target_kl")
     require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
@@ -322,6 +336,21 @@ def make_envs(args, run_name):
     return gym.vector.AsyncVectorEnv(thunks, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
 
 
+def make_eval_envs(args):
+    """Environments for evaluations, in this process, where some would disturb each other: then there is but one."""
+    num_envs = 1 if args.engine == "async" else min(args.num_envs, args.eval_episodes)
+    engine = "sync" if args.engine == "async" else args.engine
+    return make_envs(replace(args, num_envs=num_envs, engine=engine, capture_video=False), "")
+
+
+def evaluate(args, agent, envs):
+    """Mean return, mean length and success rate (a return above 0) of whole episodes, the same levels each time."""
+    generator = None if args.eval_greedy else torch.Generator().manual_seed(args.seed)
+    first_action = int(envs.single_action_space.start)
+    returns, lengths = play(envs, lambda obs: agent.act(obs, generator) + first_action, args.eval_episodes, EVAL_SEED)
+    return {"episodic_return": returns.mean(), "episodic_length": lengths.mean(), "success_rate": (returns > 0).mean()}
+
+
 def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
     torch.nn.init.orthogonal_(layer.weight, std)
     torch.nn.init.constant_(layer.bias, bias_const)
@@ -359,6 +388,14 @@ class Agent(nn.Module):
     def get_value(self, x):
         return self.critic(self.encode(x)).squeeze(-1)
 
+    @torch.no_grad()
+    def act(self, obs, generator=None):
+        """Actions, counted from 0, for raw observations: drawn by the generator, or the likeliest without one."""
+        logits = self.get_logits(torch.as_tensor(obs).to(self.actor.weight.device)).cpu()
+        if generator is not None:  # the largest of logits + Gumbel noise is a sample from their softmax
+            logits = logits - torch.empty_like(logits).exponential_(generator=generator).log()
+        return logits.argmax(dim=-1).numpy()
+
     def evaluate(self, x, action):
         encoded = self.encode(x)
         logprobs = self.actor(encoded).log_softmax(dim=-1)
@@ -394,6 +431,8 @@ if __name__ == "__main__":
             import wandb
         except ModuleNotFoundError:
             sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
+    if args.draw_buffer and find_spec("matplotlib") is None:
+        sys.exit("error: --draw-buffer needs matplotlib: pip install 'rapid-wrappers[report]'")
     if args.capture_video and find_spec("moviepy") is None:
         sys.exit("error: --capture-video needs moviepy: pip install 'rapid-wrappers[video]'")
     try:
@@ -445,6 +484,7 @@ if __name__ == "__main__":
         print(f"{run_name}: {args.num_envs} environments, {args.engine} engine", flush=True)
         video_name = run_name if checkpoint is None else f"{run_name}-{int(time.time())}"  # or it would overwrite them
         envs = make_envs(args, video_name)
+        eval_envs = make_eval_envs(args) if args.eval_every else None
         # before multiprocessing ends its workers by SIGTERM, for which these are deaf
         multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
         # RAPID
@@ -680,7 +720,14 @@ if __name__ == "__main__":
             writer.add_scalar("rapid/lowest_score", scores[-1], global_step)
             writer.add_scalar("rapid/mean_score", scores.mean(), global_step)
             status["buffer"] = f"{len(buffer)} pairs, scores {scores[-1]:.3f}-{scores[0]:.3f}"
+            if args.draw_buffer and (global_step % args.save_every < batch_size or iteration == num_iterations):
+                writer.add_histogram("rapid/scores", scores, global_step)
+                writer.add_figure("rapid/buffer", draw_buffer(buffer), global_step)
         # end RAPID
+
+        if args.eval_every and global_step % args.eval_every < batch_size:
+            for name, value in evaluate(args, agent, eval_envs).items():
+                writer.add_scalar(f"eval/{name}", value, global_step)
 
         bar.update(batch_size)
         bar.set_postfix(status)
@@ -714,6 +761,8 @@ if __name__ == "__main__":
 
     bar.close()
     envs.close()
+    if eval_envs is not None:
+        eval_envs.close()
     writer.close()
     os.close(claim)
     print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
 from tests.conftest import SCRIPTS, import_script
@@ -100,11 +101,11 @@ def test_sampled_actions_have_the_policys_probabilities(runs):
 def test_actions_that_do_not_start_at_zero():
     space = gym.spaces.Discrete(3, start=5)
 
-    class Logits:
-        def get_logits(self, x):
-            return torch.tensor([[0.0, 9.0, 0.0]]).repeat(len(x), 1)
+    class Agent:
+        def act(self, obs, generator=None):
+            return np.ones(len(obs), int)
 
-    assert enjoy.make_policy(Logits(), space, True, 0)(np.zeros((2, 1))).tolist() == [6, 6]
+    assert enjoy.make_policy(Agent(), space, True, 0)(np.zeros((2, 1))).tolist() == [6, 6]
 
 
 def test_bad_input_ends_with_a_clear_message(runs, tmp_path):
@@ -125,3 +126,38 @@ def test_bad_input_ends_with_a_clear_message(runs, tmp_path):
     with pytest.raises(ValueError, match="expected the checkpoint of a script"):
         enjoy.load(tmp_path)
     assert not os.path.exists(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("script", list(RUNS))
+def test_evaluations_on_the_way_change_nothing_but_their_own_metrics(runs, script, tmp_path):
+    code, out = call(script, *RUNS[script], "--eval-every", 64, "--eval-episodes", 3, "--draw-buffer",
+                     cwd=tmp_path)  # fmt: skip
+    assert code == 0, out
+    (run,) = (tmp_path / "runs").glob("*")
+    with_, without = (read(folder) for folder in (run, runs[script]))
+    evaluations = {tag: with_.pop(tag) for tag in list(with_) if tag.startswith("eval/")}
+    assert set(evaluations) == {"eval/episodic_return", "eval/episodic_length", "eval/success_rate"}
+    assert all(len(points) >= 1 for points in evaluations.values())
+    assert {0 <= rate <= 1 for _, rate in evaluations["eval/success_rate"]} == {True}
+    assert with_ == without
+    events = EventAccumulator(str(run))
+    events.Reload()
+    drawn = [events.Tags()[kind] for kind in ("images", "histograms")]
+    assert drawn == ([[], []] if script == "ppo_rapid_cnn.py" else [["rapid/buffer"], ["rapid/scores"]])  # none ended
+    _, args, state = enjoy.load(run)
+    module = sys.modules[script[:-3]]
+    envs = module.make_eval_envs(args)
+    agent = enjoy.make_agent(module, args, state, envs)
+    again = module.evaluate(args, agent, envs)
+    assert again["episodic_return"] == pytest.approx(
+        evaluations["eval/episodic_return"][-1][1]
+    )  # levels, noise: the same
+    envs.close()
+
+
+def read(run):
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if tag != "charts/SPS"]
+    return {tag: [(p.step, str(p.value)) if tag[:5] != "eval/" else (p.step, p.value) for p in events.Scalars(tag)]
+            for tag in tags}  # fmt: skip
