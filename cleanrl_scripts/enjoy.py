@@ -40,7 +40,7 @@ class Args:
     seed: int = 1_000_000
     """of levels and actions"""
     num_envs: int = 8
-    """environments played at once"""
+    """environments played at once, where they do not disturb each other in one process"""
     env_id: str | None = None
     """another environment than the run's, with the same spaces; needed again where it imports a module"""
     sheet: Path | None = None
@@ -72,7 +72,7 @@ def load(path: Path, env_id: str | None = None) -> tuple[Any, Any, dict[str, Any
     if ":" in args.env_id and env_id is None:  # a file by itself may not import a module
         raise ValueError(f"expected `env_id` to be given, as it imports a module: {args.env_id}")
     if env_id not in (None, args.env_id):
-        args = dataclasses.replace(args, env_id=env_id, engine="sync")  # the native engine knows few
+        args = dataclasses.replace(args, env_id=env_id, engine="async")  # which any environment can be played as
     return script, args, state
 
 
@@ -107,14 +107,6 @@ def make_policy(agent: Any, space: gym.Space, greedy: bool, seed: int) -> Any:
     generator = None if greedy else torch.Generator().manual_seed(seed)
     first_action = int(space.start) if isinstance(space, gym.spaces.Discrete) else 0
     return lambda observations: agent.act(observations, generator) + first_action
-
-
-def make_envs(script: Any, args: Any, num_envs: int) -> gym.vector.VectorEnv:
-    """As in training, but without workers where there is a choice."""
-    args = dataclasses.replace(args, num_envs=num_envs, capture_video=False)
-    if args.engine == "async" and "MiniWorld-" not in args.env_id:
-        args.engine = "sync"
-    return script.make_envs(args, "")
 
 
 def draw_sheet(env: gym.Env, act: Any, rows: int, columns: int, seed: int, path: Path) -> None:
@@ -166,7 +158,7 @@ if __name__ == "__main__":
             raise ImportError("--video needs moviepy: pip install 'rapid-wrappers[video]'")
         torch.set_num_threads(1)
         script, args, state = load(cli.run, cli.env_id)
-        envs = make_envs(script, args, min(cli.num_envs, cli.episodes))
+        envs = script.make_eval_envs(dataclasses.replace(args, num_envs=cli.num_envs, eval_episodes=cli.episodes))
         agent = make_agent(script, args, state, envs)
     except (gym.error.Error, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         sys.exit(f"error: {error}")

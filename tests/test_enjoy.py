@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -62,7 +63,7 @@ def test_a_video_is_recorded_and_shows_something(runs, tmp_path):
 
 def load(run):
     script, args, state = enjoy.load(run)
-    envs = enjoy.make_envs(script, args, 3)
+    envs = script.make_eval_envs(replace(args, num_envs=3))
     return state, envs, enjoy.make_agent(script, args, state, envs)
 
 
