@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 import runpy
 import signal
@@ -49,6 +50,7 @@ def train(request, tmp_path, monkeypatch):
     ``tags``."""
     import torch
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
 
     script = request.module.SCRIPT
     monkeypatch.chdir(tmp_path)
@@ -59,6 +61,10 @@ def train(request, tmp_path, monkeypatch):
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             variables = runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+        except BaseException:  # its writer's thread would go on, and miss the run's folder in a later test
+            for writer in [x for x in gc.get_objects() if isinstance(x, SummaryWriter)]:
+                writer.close()
+            raise
         finally:
             torch.set_rng_state(rng)
             for number, handler in handlers.items():
