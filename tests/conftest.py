@@ -62,7 +62,7 @@ def train(request, tmp_path, monkeypatch):
         try:
             variables = runpy.run_path(str(SCRIPTS / script), run_name="__main__")
         except BaseException:  # its writer's thread would go on, and miss the run's folder in a later test
-            for writer in [x for x in gc.get_objects() if isinstance(x, SummaryWriter)]:
+            for writer in [x for x in gc.get_objects() if type(x) is SummaryWriter]:
                 writer.close()
             raise
         finally:
