@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import gymnasium as gym
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -47,14 +48,12 @@ def test_it_plays_the_policy_of_each_script(runs, script, tmp_path):
     assert re.search(r"frames of training, 4 episodes, sampled \(95 % intervals\)", out)
     assert re.search(r"^return   [\d.]+ \([\d.]+ to [\d.]+\)$", out, re.M)
     assert re.search(r"^success  [\d.]+ \([\d.]+ to [\d.]+\)", out, re.M)
-    plt = pytest.importorskip("matplotlib.pyplot")
     picture = plt.imread(tmp_path / "s.png")
     assert picture.std() > 0.05
     assert not (runs[script] / "s.png").exists()
 
 
 def test_a_video_is_recorded_and_shows_something(runs, tmp_path):
-    pytest.importorskip("moviepy")
     code, out = call("enjoy.py", runs["ppo_rapid.py"], "--episodes", 1, "--video", cwd=tmp_path)
     assert code == 0, out
     (video,) = tmp_path.glob("videos/*-enjoy-*/*.mp4")

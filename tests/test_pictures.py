@@ -8,8 +8,6 @@ import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers import RankingBuffer
 from rapid_wrappers.pictures import draw_buffer, stitch_views
 
-pytest.importorskip("matplotlib")
-
 
 def play(env_id, seed, steps=150):
     """Random steps, more of them forward: views, actions, and where the agent really stood."""

@@ -438,7 +438,6 @@ def test_what_is_not_about_images_reads_as_in_the_discrete_script(name):
 
 
 def test_videos_are_recorded_show_something_and_stay_after_a_resume(train, short):
-    pytest.importorskip("moviepy")
     run = train("--env-id", SHORT, *SMALL, "--total-timesteps", 128, "--capture-video")
     videos = {path: path.read_bytes() for path in Path("videos").glob("*/*.mp4")}
     assert videos

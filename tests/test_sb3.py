@@ -4,15 +4,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-
-sb3 = pytest.importorskip("stable_baselines3")
-
-from gymnasium import spaces  # noqa: E402
-from stable_baselines3 import A2C, DQN, PPO  # noqa: E402
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList  # noqa: E402
-from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
-from stable_baselines3.common.monitor import Monitor  # noqa: E402
-from stable_baselines3.common.vec_env import (  # noqa: E402
+from gymnasium import spaces
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
     VecFrameStack,
@@ -20,9 +17,9 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
     VecTransposeImage,
 )
 
-import rapid_wrappers.envs  # noqa: E402, F401
-from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter  # noqa: E402
-from rapid_wrappers.sb3 import RapidCallback, _as_seen  # noqa: E402
+import rapid_wrappers.envs  # noqa: F401
+from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter
+from rapid_wrappers.sb3 import RapidCallback, _as_seen
 
 MULTIROOM = "rapid/MultiRoom-N2-S4-v0"
 
