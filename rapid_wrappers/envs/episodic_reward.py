@@ -13,7 +13,7 @@ ActType = TypeVar("ActType")
 
 
 class EpisodicRewardWrapper(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
-    """Pay an episode's whole return on its last step, terminated or truncated, and 0.0 before (Appendix G).
+    """Pay an episode's whole return on its last step, terminated or truncated, and 0.0 before (Appendix B).
 
     A ``TimeLimit`` belongs inside, so that the return is paid where it ends an episode too: ``gymnasium.make`` puts its
     own there. A reset in mid-episode forgets what was earned so far.

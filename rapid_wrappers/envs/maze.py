@@ -1,4 +1,4 @@
-"""The maze of the paper's MiniWorld experiment (Appendix D): MiniWorld's, with start and goal in opposite corners."""
+"""The maze of the paper's MiniWorld experiment (Appendix B): MiniWorld's, with start and goal in opposite corners."""
 
 import contextlib
 import ctypes
