@@ -42,7 +42,7 @@ def bc_step(
         max_grad_norm: Clips the gradient's norm if given. The authors do not clip.
 
     Returns:
-        ``{"loss": ...}``, and ``"grad_norm"`` before clipping where ``max_grad_norm`` is given: detached scalar
+        ``{"loss": ...}``, and ``"grad_norm"`` before clipping where ``max_grad_norm`` is given, as detached scalar
         tensors on the policy's device, so nothing waits for it until they are read.
 
     Raises:

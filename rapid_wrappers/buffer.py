@@ -188,7 +188,7 @@ class RankingBuffer:
             batch_size: Number of pairs, >= 1; it may exceed ``len(self)``.
 
         Returns:
-            ``observations (batch_size, *obs_shape)`` and ``actions (batch_size, *act_shape)``: copies, in the dtypes
+            ``observations (batch_size, *obs_shape)`` and ``actions (batch_size, *act_shape)``, copies in the dtypes
             they were added with.
 
         Raises:

@@ -86,8 +86,7 @@ class StateCounter:
     def identify(self, states: ArrayLike) -> NDArray[np.int64]:
         """The ids of :meth:`visit` without the visits, so that many episodes can be looked up at once.
 
-        Args: As of :meth:`visit`.
-        Raises: As :meth:`visit`.
+        Takes what :meth:`visit` takes, and raises what it raises.
         """
         array = np.asarray(states)
         if array.ndim == 0:

@@ -30,10 +30,11 @@ class Episode:
     """
 
     observations: NDArray
-    """``(T, *obs_shape)``, as the scored environment returned them: what wrappers around it change is not in."""
+    """``(T, *obs_shape)``, as the scored environment returned them; what wrappers around it change is not in."""
     actions: NDArray
     """``(T, *act_shape)``."""
     scores: EpisodeScores
+    """What it is worth."""
     state_ids: NDArray[np.int64] | None
     """``(T,)`` ids of the scored states in the wrapper's counter, or None where states are not counted.
 

@@ -22,7 +22,7 @@ class Codes(NamedTuple):
     rows: torch.Tensor
     """``(B, N)`` int32, in [0, num_inputs)."""
     observations: torch.Tensor | None
-    """``(B * N,)`` int32, in [0, B): the observations that hold row 0, then those that hold row 1, and so on."""
+    """``(B * N,)`` int32, in [0, B), the observations that hold row 0, then those that hold row 1, and so on."""
     starts: torch.Tensor | None
     """``(num_inputs,)`` int32, where each row's observations start. Both are None where no gradient is recorded."""
 

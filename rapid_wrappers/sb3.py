@@ -40,7 +40,7 @@ __all__ = ["RapidCallback"]
 class RapidCallback(BaseCallback):
     """Rank finished episodes, and imitate the best while the model collects its rollouts (Algorithm 1).
 
-    Each environment is wrapped by :class:`EpisodeScoringWrapper` before it goes into ``DummyVecEnv`` or
+    Each environment is wrapped by :class:`.EpisodeScoringWrapper` before it goes into ``DummyVecEnv`` or
     ``SubprocVecEnv``, with or without ``Monitor`` around it::
 
         envs = make_vec_env("rapid/MultiRoom-N7-S4-v0", n_envs=8, wrapper_class=EpisodeScoringWrapper)

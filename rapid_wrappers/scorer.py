@@ -20,7 +20,7 @@ _OBSERVATION_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces
 class EpisodeScorer:
     """The scores of episodes from an environment with these spaces (of one environment, not batched).
 
-    Args: As of ``EpisodeScoringWrapper``.
+    The other arguments are those of :class:`.EpisodeScoringWrapper`.
 
     Raises:
         TypeError: If the observations are not arrays or the action space is not supported.

@@ -123,6 +123,7 @@ LOCAL_SCORES: dict[str, Callable[[ArrayLike], float]] = {
     "std": std_score,
     "distance": distance_score,
 }
+"""The local scores by name."""
 
 
 def _episode(states: ArrayLike) -> NDArray:

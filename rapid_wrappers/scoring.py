@@ -52,7 +52,7 @@ class EpisodeScoringWrapper(_Scored, gym.Wrapper[NDArray, Any, NDArray, Any], Re
 
     * ``"episode_scores"``: ``{"extrinsic": float, "local": float, "global": float}`` (undiscounted return; Eq. 1 or
       Eq. 2; Eq. 3, the episode's own visits counted first);
-    * ``"episode_record"``: an :class:`Episode`, ready for ``RankingBuffer.add``, unless ``record=False``.
+    * ``"episode_record"``: an :class:`.Episode`, ready for ``RankingBuffer.add``, unless ``record=False``.
 
     Scored are the states acted on: T states for T actions, without the terminal observation. Observations, states
     and actions are copied as they come, observations and actions in their space's dtype, and an episode in flight is
@@ -199,7 +199,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
     that calls ``step``. On a step with which episodes end, ``infos`` holds at its top level, in every mode,
 
     * ``"episode_scores"``: ``{"extrinsic": (num_envs,), "local": (num_envs,), "global": (num_envs,)}`` of float64;
-    * ``"episode_record"``: ``(num_envs,)`` of :class:`Episode` or None, unless ``record=False``;
+    * ``"episode_record"``: ``(num_envs,)`` of :class:`.Episode` or None, unless ``record=False``;
 
     with Gymnasium's masks ``"_episode_scores"`` and ``"_episode_record"``; ``finished_episodes`` reads them.
 
