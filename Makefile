@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0  # what the tests are run with; the package itself takes torch>=2.4
 
-.PHONY: train test benchmark
+.PHONY: train test benchmark docs
 
 train: $(VENV)/installed-scripts
 	$(VENV)/bin/python cleanrl_scripts/ppo_rapid.py $(ARGS)
@@ -18,10 +18,17 @@ test: $(VENV)/installed-test
 benchmark: $(VENV)/installed-test
 	$(VENV)/bin/pytest tests/benchmarks -o python_files='bench_*.py' -o python_functions='bench_*' -s
 
+docs: $(VENV)/installed-docs
+	$(VENV)/bin/sphinx-build -W --keep-going -b html docs docs/_build
+
 $(VENV)/installed-scripts: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install $(TORCH)
 	$(VENV)/bin/pip install -e '.[miniworld,mujoco,native,scripts]'
+	touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed-scripts
+	$(VENV)/bin/pip install -e '.[docs]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed-scripts
