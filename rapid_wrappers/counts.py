@@ -33,9 +33,11 @@ class StateCounter:
     Args:
         hash_bits: Bits of the code, 1 to 32, or None to count exact states. More bits tell more states apart; there are
             at most ``2**hash_bits``, which bounds the memory.
+        max_states: The most ids to give out, >= 1, or None for no bound. The last id then stands for all states that
+            come later as well: known ones are counted as ever, and whatever is new soon counts as often visited.
 
     Raises:
-        ValueError: If ``hash_bits`` is out of range.
+        ValueError: If an argument is out of range, or both are given.
 
     >>> counter = StateCounter()
     >>> counter.visit([[0, 0], [0, 1], [0, 0]])
@@ -44,10 +46,14 @@ class StateCounter:
     array([2, 1])
     """
 
-    def __init__(self, hash_bits: int | None = None) -> None:
+    def __init__(self, hash_bits: int | None = None, max_states: int | None = None) -> None:
         if hash_bits is not None and hash_bits not in range(1, 33):
             raise ValueError(f"expected `hash_bits` to be from 1 to 32 or None, got {hash_bits!r}")
+        if max_states is not None and (max_states < 1 or hash_bits is not None):
+            raise ValueError("expected `max_states` to be positive, without `hash_bits`, or None, "
+                             f"got {max_states!r} with {hash_bits!r}")  # fmt: skip
         self.hash_bits = hash_bits
+        self.max_states = max_states
         self._center = self._scale = np.empty(0)  # of what is projected; empty before the first states
         self._size = 0
         self._digests = np.empty((64, 2), dtype=np.uint64)  # by id
@@ -148,7 +154,7 @@ class StateCounter:
         Raises:
             ValueError: If ``state`` is not of that form; the counter then stays as it was.
         """
-        fresh = StateCounter(self.hash_bits)
+        fresh = StateCounter(self.hash_bits, self.max_states)
         if set(state) != set(fresh.state_dict()):
             raise ValueError(f"expected `state` to have the keys {list(fresh.state_dict())}, got {list(state)}")
         digests, counts = np.asarray(state["digests"]), np.asarray(state["counts"])
@@ -162,6 +168,8 @@ class StateCounter:
                              f"{digests.shape} of {digests.dtype} and {counts.shape} of {counts.dtype}")  # fmt: skip
         if len(counts) and counts.min() < 0:
             raise ValueError("expected no count below 0")
+        if self.max_states is not None and len(counts) > self.max_states:
+            raise ValueError(f"expected at most {self.max_states} states, got {len(counts)}")
         if len(np.unique(digests, axis=0)) != len(digests):
             raise ValueError("expected `digests` to hold no duplicate")
         if self.hash_bits is not None:
@@ -199,7 +207,8 @@ class StateCounter:
 
     def _find_or_insert(self, digests: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Ids of ``digests (T, 2)``, giving new ones their ids in the order they first come in."""
-        self._reserve(self._size + len(digests))
+        most = self.max_states or self._size + len(digests)
+        self._reserve(min(self._size + len(digests), most))
         slots = self._slots(digests)
         ids = self._table[slots].astype(np.int64)
         passed = (ids >= 0) & (self._digests[ids] != digests).any(axis=1)
@@ -215,7 +224,8 @@ class StateCounter:
             ranks = np.fromiter(map(rank.__getitem__, keys), dtype=np.int64, count=len(keys))
             first = np.empty(len(rank), dtype=np.int64)  # where each comes first
             first[ranks[::-1]] = new[::-1]
-            ids[new] = self._size + ranks
+            ids[new] = np.minimum(self._size + ranks, most - 1)
+            first = first[: most - self._size]  # those that still get an id of their own
             self._append(digests[first])
             self._place(ids[first], slots[first])
         return ids

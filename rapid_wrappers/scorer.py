@@ -96,7 +96,7 @@ class EpisodeScorer:
     def score(self, extrinsic: float, states: NDArray, ids: NDArray[np.int64] | None) -> EpisodeScores:
         """Scores of an episode that returned ``extrinsic``; its states, with their ``ids``, are visited by that."""
         assert self.local is not None and self._scale is not None
-        if self.local == "distinct" and ids is not None:
+        if self.local == "distinct" and ids is not None and self.counter.max_states is None:
             local = len(set(ids.tolist())) / len(ids)  # Eq. 1: the counter tells states apart as `distinct_score` does
         else:
             local = LOCAL_SCORES[self.local](states)

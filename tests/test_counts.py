@@ -315,3 +315,39 @@ def test_a_dimension_that_was_constant_at_first_does_not_drown_the_others():
 def test_other_numbers_of_bits_are_refused(bits):
     with pytest.raises((TypeError, ValueError), match="hash_bits"):
         StateCounter(hash_bits=bits)
+
+
+@given(st.lists(hnp.arrays(np.uint8, st.tuples(st.integers(0, 30), st.just(2)), elements=st.integers(0, 5))),
+       st.integers(1, 40))  # fmt: skip
+def test_beyond_the_cap_known_states_keep_their_ids_and_all_new_ones_share_the_last(batches, cap):
+    capped, free = StateCounter(max_states=cap), StateCounter()
+    for states in batches:
+        np.testing.assert_array_equal(capped.visit(states), np.minimum(free.visit(states), cap - 1))
+    assert len(capped) == min(len(free), cap)
+    expected = np.append(free.counts[: cap - 1], free.counts[cap - 1 :].sum())[: len(capped)]
+    np.testing.assert_array_equal(capped.counts, expected)
+    other = StateCounter(max_states=cap)
+    other.load_state_dict(capped.state_dict())
+    for states in batches:
+        np.testing.assert_array_equal(other.visit(states), capped.visit(states))
+
+
+def test_a_capped_counter_takes_no_more_memory_whatever_it_sees():
+    counter = StateCounter(max_states=1000)
+    counter.visit(np.arange(2000))
+    arrays = {name: value.nbytes for name, value in vars(counter).items() if isinstance(value, np.ndarray)}
+    counter.visit(np.arange(300_000))
+    assert arrays == {name: value.nbytes for name, value in vars(counter).items() if isinstance(value, np.ndarray)}
+
+
+def test_more_states_than_the_cap_are_refused_when_loaded():
+    counter = StateCounter()
+    counter.visit(np.arange(5))
+    with pytest.raises(ValueError, match="at most 4 states, got 5"):
+        StateCounter(max_states=4).load_state_dict(counter.state_dict())
+
+
+@pytest.mark.parametrize("arguments", [{"max_states": 0}, {"max_states": 5, "hash_bits": 3}])
+def test_a_cap_out_of_range_or_beside_hash_bits_is_refused(arguments):
+    with pytest.raises(ValueError, match="expected `max_states`"):
+        StateCounter(**arguments)

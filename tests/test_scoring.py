@@ -277,6 +277,12 @@ def test_a_state_function_that_gives_floats_or_pixels_is_scored_by_its_kind(expl
     assert play(pixels)["episode_scores"]["local"] == 0.5
 
 
+def test_a_capped_counter_leaves_the_local_score_as_it_is():
+    info = play(EpisodeScoringWrapper(ScriptedEnv([5]), counter=StateCounter(max_states=2)))
+    assert info["episode_scores"]["local"] == 1.0
+    assert info["episode_record"].state_ids.tolist() == [0, 1, 1, 1, 1]
+
+
 def test_wrappers_of_one_process_can_share_a_counter():
     counter = StateCounter()
     envs = [EpisodeScoringWrapper(ScriptedEnv([2]), counter=counter) for _ in range(2)]
