@@ -15,6 +15,7 @@ from rapid_wrappers import (
     Episode,
     EpisodeScores,
     EpisodeScoringWrapper,
+    RankingBuffer,
     StateCounter,
     VectorEpisodeScoringWrapper,
     finished_episodes,
@@ -369,6 +370,30 @@ def test_what_an_environment_raises_discards_the_episodes_as_others_may_have_mov
     assert [len(list(finished_episodes(envs.step([0, 0])[4]))) for _ in range(4)] == [0, 0, 0, 2]
 
 
+def resident():
+    """Bytes of memory this process has."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("max_states", [None, 20_000])
+@pytest.mark.parametrize("frames", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+def test_memory_over_millions_of_steps_is_flat_but_for_seventy_bytes_a_state(frames, max_states):
+    envs = gym.make_vec("rapid/KeyCorridorS6R3-v0", num_envs=64, vectorization_mode="vector_entry_point")
+    envs = VectorEpisodeScoringWrapper(envs, counter=StateCounter(max_states=max_states))
+    buffer = RankingBuffer(counter=envs.counter, seed=0)
+    rng = np.random.default_rng(0)
+    envs.reset(seed=0)
+    for step in range(frames // 64):
+        for _, e in finished_episodes(envs.step(rng.integers(0, 7, 64))[4]):
+            buffer.add(e.observations, e.actions, e.scores, e.state_ids)
+        if step == 2500:  # episodes of 1080 steps have ended twice, the buffer is full
+            before, known = resident(), len(envs.counter)
+    assert len(envs.counter) == max_states or max_states is None
+    assert len(envs.counter) > known
+    assert resident() - before < 70 * (len(envs.counter) - known) + 4e6
+
+
 def test_memory_is_that_of_each_environments_longest_episode_however_long_anothers_is():
     lengths = [[1100]] + [[4]] * 15
     envs = VectorEpisodeScoringWrapper(scripted(*lengths, mode=SAME_STEP), count=False)
@@ -377,11 +402,6 @@ def test_memory_is_that_of_each_environments_longest_episode_however_long_anothe
     envs._scorer.copy = lambda name, value, batch: row.get(name + "s", np.zeros(16, int))
     envs._scorer.score = lambda *args: EpisodeScores(0.0, 0.0, 0.0)
     envs._kept.clear()
-
-    def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * 4096
-
     before = resident()
     for _ in range(1099):
         envs.step(np.zeros(16, int))
