@@ -273,3 +273,29 @@ def test_observations_changed_outside_the_scoring_wrapper_are_refused():
 def test_bad_arguments_are_refused(kwargs, error):
     with pytest.raises(error, match="expected"):
         RapidCallback(**kwargs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_on_a_task_that_ppo_never_solves_it_does_with_the_callback(seed):
+    """Some minutes a seed on two cores; -rP shows the mean return of the last 100 episodes, each 50 000 frames."""
+
+    def learn(callbacks):
+        class Curve(BaseCallback):
+            def _on_step(self):
+                if self.num_timesteps % 50_176 == 0:
+                    curve.append(float(np.mean([episode["r"] for episode in self.model.ep_info_buffer])))
+                return True
+
+        curve = []
+        envs = make_vec_env("rapid/MultiRoom-N7-S4-v0", n_envs=8, seed=seed, wrapper_class=EpisodeScoringWrapper)
+        model = PPO("MlpPolicy", envs, learning_rate=1e-3, n_steps=128, batch_size=256, n_epochs=4, ent_coef=0.01,
+                    seed=seed, device="cpu", policy_kwargs={"normalize_images": False})  # fmt: skip
+        model.learn(301_056, CallbackList([*callbacks, Curve()]))
+        return curve
+
+    buffer = RankingBuffer(5000, age_penalty=0.05, counter=StateCounter(), seed=seed)
+    without, with_it = learn([]), learn([RapidCallback(buffer, bc_target_loss=0.3)])
+    print(f"seed {seed}, without: {np.round(without, 3)}, with: {np.round(with_it, 3)}")
+    assert max(without) == 0.0
+    assert max(with_it) > 0.7
