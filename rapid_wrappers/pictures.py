@@ -73,9 +73,12 @@ def draw_buffer(buffer: RankingBuffer, episodes: int = 6, frames: int = 8) -> "F
             axes.plot(episode["observations"].reshape(len(episode["observations"]), -1)[:, :8], lw=0.8)
             axes.set_xlabel("step", fontsize="x-small")
     names = {"score": "score", "extrinsic": "return", "length": "length (steps)", "age": "age (episodes)"}
-    for axes, (name, label) in zip(lower.subplots(1, len(names)), names.items(), strict=True):
+    *histograms, over_time = lower.subplots(1, len(names) + 1)
+    for axes, (name, label) in zip(histograms, names.items(), strict=True):
         axes.hist([episode[name] for episode in kept], bins=20)
         axes.set_xlabel(label)
+    over_time.scatter([-episode["age"] for episode in kept], [episode["score"] for episode in kept], s=8)
+    over_time.set(xlabel="when added (episodes)", ylabel="score")
     first = {episode["observations"][0].tobytes() for episode in kept if len(episode["actions"]) == episode["length"]}
     lower.suptitle(f"{len(buffer)} pairs of {len(kept)} episodes with {len(first)} different first observations")
     return figure
