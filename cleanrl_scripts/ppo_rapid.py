@@ -418,17 +418,20 @@ if __name__ == "__main__":
         sys.exit(f"error: {error}")
     run_name = os.path.basename(os.path.abspath(run_dir))
     if args.track:
-        wandb.init(
-            project=args.wandb_project_name,
-            entity=args.wandb_entity,
-            sync_tensorboard=True,
-            config=vars(args),
-            name=run_name,
-            id=run_name.replace("~", "-"),
-            resume="allow",
-            monitor_gym=True,
-            save_code=True,
-        )
+        try:
+            wandb.init(
+                project=args.wandb_project_name,
+                entity=args.wandb_entity,
+                sync_tensorboard=True,
+                config=vars(args),
+                name=run_name,
+                id=run_name.replace("~", "-"),
+                resume="allow",
+                monitor_gym=True,
+                save_code=True,
+            )
+        except wandb.Error as error:
+            sys.exit(f"error: {error}\nwithout network or login: WANDB_MODE=offline, and `wandb sync` later")
 
     # seeding
     random.seed(args.seed)

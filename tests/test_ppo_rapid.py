@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -354,6 +355,15 @@ def test_a_run_that_cannot_work_ends_at_once_with_a_clear_message(train, argv, m
 def test_tracking_without_wandb_ends_before_anything_is_trained(train, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(SystemExit, match=r"rapid-wrappers\[track\]"):
+        train("--track")
+
+
+def test_tracking_without_network_ends_before_anything_is_trained_and_says_how_else(train, monkeypatch):
+    def init(**kwargs):
+        raise OSError("no such host")
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Error=OSError))
+    with pytest.raises(SystemExit, match=r"error: no such host\n.*WANDB_MODE=offline"):
         train("--track")
 
 
