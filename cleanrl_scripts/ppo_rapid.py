@@ -180,6 +180,8 @@ FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "one_hot", "n
 
 def parse_args():
     """The arguments, and the checkpoint to go on from or None."""
+    if {"True", "False"} & set(sys.argv):
+        raise ValueError("expected switches without a value, such as `--no-cuda`, got True or False")
     args = tyro.cli(Args, description=__doc__, default=PAPER if "--paper" in sys.argv else Args())
     if args.resume is not None:
         return resume_args(args)
@@ -275,6 +277,8 @@ def choose_engine(args):
 
 def make_env(env_id, idx, capture_video, run_name, **kwargs):
     def thunk():
+        import rapid_wrappers.envs  # noqa: F401, F811  (registers our ids, in a worker too)
+
         if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -362,7 +366,8 @@ class Agent(nn.Module):
     @torch.no_grad()
     def act(self, obs, generator=None):
         """Actions, counted from 0, for raw observations: drawn by the generator, or the likeliest without one."""
-        logits = self.get_logits(torch.as_tensor(obs).to(self.actor[-1].weight.device)).cpu()
+        obs = torch.as_tensor(obs if obs.dtype != np.float64 else obs.astype(np.float32))
+        logits = self.get_logits(obs.to(self.actor[-1].weight.device)).cpu()
         if generator is not None:  # the largest of logits + Gumbel noise is a sample from their softmax
             logits = logits - torch.empty_like(logits).exponential_(generator=generator).log()
         return logits.argmax(dim=-1).numpy()

@@ -193,6 +193,8 @@ FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "num_envs", "
 
 def parse_args():
     """The arguments, and the checkpoint to go on from or None."""
+    if {"True", "False"} & set(sys.argv):
+        raise ValueError("expected switches without a value, such as `--no-cuda`, got True or False")
     args = tyro.cli(Args, description=__doc__, default=PAPER if "--paper" in sys.argv else Args())
     if args.resume is not None:
         return resume_args(args)
@@ -301,6 +303,8 @@ def check_observation(obs, space):
 
 def make_env(env_id, idx, capture_video, run_name, **kwargs):
     def thunk():
+        import rapid_wrappers.envs  # noqa: F401, F811  (registers our ids, in a worker too)
+
         if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

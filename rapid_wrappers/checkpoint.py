@@ -46,18 +46,24 @@ def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
     """
     if not isinstance(state, dict):
         raise TypeError(f"expected `state` to be a dictionary, got {type(state).__name__}")
-    save_atomically(path, {"format": FORMAT, "state": _to_tensors(state)})
+    save_atomically(path, {"format": FORMAT, "state": state})
 
 
 def save_atomically(path: str | os.PathLike, value: Any) -> None:
-    """``torch.save(value, path)``, by a file ``<path>.tmp`` that takes the name once it is on the disk.
+    """``torch.save`` to a file ``<path>.tmp`` that takes the name once it is on the disk.
+
+    Args:
+        path: Of the file.
+        value: What :func:`save_checkpoint` takes as an entry. Tensors are saved as ones of the CPU, so that what a GPU
+            has trained loads where there is none.
 
     Raises:
+        TypeError: If ``value`` holds something else.
         OSError: If the file cannot be written; ``<path>.tmp`` is removed, and ``path`` as it was.
     """
     path = Path(path)
     content = io.BytesIO()  # in memory first, so that errors of the disk come as what they are
-    torch.save(value, content)
+    torch.save(_to_tensors(value), content)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:

@@ -368,3 +368,12 @@ def test_episodes_are_what_is_kept_best_first():
     assert sum(len(episode["actions"]) for episode in episodes) == len(buffer)
     episodes[0]["observations"][:] = -1
     assert buffer.episodes()[0]["observations"].min() == 0
+
+
+def test_an_insertion_touches_no_more_memory_after_thousands_of_them():
+    counter = StateCounter()
+    buffer = RankingBuffer(1000, counter=counter, seed=0)
+    for episode in range(3000):  # each better than the last, of states never seen
+        ids = counter.visit(np.arange(100 * episode, 100 * episode + 100)[:, None])
+        add(buffer, episode, 100, ids=ids)
+    assert len(buffer.state_dict()["state_ids"]) <= 1000 + 100

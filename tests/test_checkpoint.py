@@ -18,6 +18,7 @@ from rapid_wrappers.checkpoint import (
     load_optimizer,
     random_state,
     restore_arguments,
+    save_atomically,
     save_checkpoint,
     set_random_state,
 )
@@ -321,3 +322,14 @@ def test_arguments_of_another_type_are_refused(values):
         restore_arguments(Arguments, vars(Arguments(*values)))
     with pytest.raises(ValueError, match="expected the fields of Arguments"):
         restore_arguments(Arguments, {"kind": "a"})
+
+
+def test_a_network_from_another_device_is_saved_as_one_of_the_cpu(tmp_path):
+    class Elsewhere(torch.Tensor):
+        """Stands for a tensor of a device that is not here: as it is, it does not load."""
+
+        def cpu(self):
+            return torch.ones(3)
+
+    save_atomically(tmp_path / "model", {"weight": torch.zeros(3).as_subclass(Elsewhere)})
+    assert torch.equal(torch.load(tmp_path / "model", weights_only=True)["weight"], torch.ones(3))

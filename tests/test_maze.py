@@ -18,6 +18,7 @@ import rapid_wrappers.envs
 from rapid_wrappers import EpisodeScoringWrapper, StateCounter, VectorEpisodeScoringWrapper, finished_episodes
 from rapid_wrappers.envs.headless import import_miniworld
 from rapid_wrappers.scores import std_score
+from tests.conftest import SCRIPTS
 
 import_miniworld()
 
@@ -428,3 +429,25 @@ def test_the_id_is_registered_once_and_upstreams_are_left_alone():
     assert gym.spec(MAZE).entry_point == "rapid_wrappers.envs.maze:MazeS5"
     assert rapid_wrappers.envs.__file__
     assert gym.spec("MiniWorld-Maze-v0").entry_point == "miniworld.envs.maze:Maze"
+
+
+FEW = ["--num-envs", "2", "--num-steps", "64", "--total-timesteps", "128"]
+
+
+@pytest.mark.parametrize(
+    ("script", "argv", "draws"),
+    [
+        ("ppo_rapid_cnn.py", ["--help"], False),
+        ("ppo_rapid.py", ["--help"], False),
+        ("ppo_rapid.py", FEW, False),
+        ("ppo_rapid_cnn.py", FEW, True),
+    ],
+)
+def test_scripts_need_no_display_and_only_the_maze_loads_opengl(script, argv, draws, tmp_path):
+    result = python(
+        f"import os, runpy, sys; os.chdir({str(tmp_path)!r}); sys.argv = {[script, *argv]!r}\n"
+        f"try: runpy.run_path({str(SCRIPTS / script)!r}, run_name='__main__')\n"
+        "finally: print('pyglet' in sys.modules)"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == str(draws)

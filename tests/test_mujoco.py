@@ -191,3 +191,9 @@ def test_a_missing_mujoco_is_named_with_what_to_install(tmp_path):
 def test_upstream_ids_are_left_as_they_are():
     assert gym.spec("Swimmer-v5").additional_wrappers == ()
     assert rapid_wrappers.envs.__all__ == ["KEY_CORRIDORS", "EpisodicRewardWrapper"]
+
+
+def test_seed_and_options_reach_the_environment():
+    stub = ScriptedEnv()
+    EpisodicRewardWrapper(stub).reset(seed=4, options={"level": 1})
+    assert (stub.np_random_seed, stub.options) == (4, [{"level": 1}])

@@ -2,7 +2,7 @@ import ast
 import shutil
 import subprocess
 import sys
-from importlib.metadata import requires
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import pytest
@@ -97,3 +97,9 @@ def test_the_core_depends_on_gymnasium_and_numpy_alone():
 
 def test_the_package_is_marked_as_typed():
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_dependencies_are_ranges_and_each_environment_family_has_an_extra():
+    others = [r.split(";")[0] for r in requires("rapid-wrappers") if not r.startswith("rapid-wrappers")]
+    assert all(">=" in r and "==" not in r for r in others)
+    assert {"minigrid", "miniworld", "mujoco"} <= set(metadata("rapid-wrappers").get_all("Provides-Extra"))

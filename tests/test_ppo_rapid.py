@@ -380,3 +380,53 @@ def test_help_names_the_form_of_boolean_flags(train, capsys):
     out = capsys.readouterr().out
     assert "--no-rapid" in out
     assert "--no-cuda" in out
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.MultiDiscrete([3, 4]),
+        spaces.MultiBinary(3),
+        spaces.Tuple([spaces.Discrete(2)]),
+        spaces.OneOf([spaces.Discrete(2)]),
+    ],
+)
+def test_action_spaces_that_the_network_lacks_are_refused(train, scripted, space):
+    scripted(action_space=space)
+    with pytest.raises(SystemExit, match="expected a Discrete action space"):
+        train("--env-id", SCRIPTED)
+
+
+def test_score_and_network_take_the_same_unscaled_view(train):
+    run = train("--no-one-hot", "--total-timesteps", 640, *SMALL)
+    state, known = run["buffer"].state_dict(), len(run["counter"])
+    seen = state["rows"]["observations"]
+    assert (seen.dtype, seen.shape[1:]) == (np.uint8, (7, 7, 3))
+    assert set(run["counter"].identify(seen).tolist()) == set(state["state_ids"].tolist())
+    assert len(run["counter"]) == known
+    assert torch.equal(run["agent"].encode(run["b_obs"]), run["b_obs"].flatten(1).float())
+
+
+def test_switches_take_no_value_and_underscores_are_fine(monkeypatch):
+    for flag in ("--no-cuda", "--no_cuda"):
+        monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", flag, "--num_envs", "4"])
+        args, _ = ppo_rapid.parse_args()
+        assert (args.cuda, args.num_envs) == (False, 4)
+    monkeypatch.setattr(sys, "argv", ["ppo_rapid.py", "--cuda", "False"])
+    with pytest.raises(ValueError, match="--no-cuda"):
+        ppo_rapid.parse_args()
+
+
+def test_no_float64_is_moved_to_the_device(train, scripted, monkeypatch):
+    scripted(lengths=[4], dtype=np.float64)
+    move, dtypes = torch.Tensor.to, set()
+
+    def watch(self, *args, **kwargs):
+        moved = move(self, *args, **kwargs)
+        dtypes.add(moved.dtype)
+        return moved
+
+    monkeypatch.setattr(torch.Tensor, "to", watch)
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 256, "--eval-every", 128, "--eval-episodes", 2)
+    assert run["obs"].dtype == torch.float32
+    assert torch.float64 not in dtypes

@@ -455,3 +455,36 @@ def test_a_checkpoint_whose_counter_hashed_other_images_is_refused(train, short)
     save_checkpoint(path, state)
     with pytest.raises(SystemExit, match=r"does not fit this run: .* 10 numbers to project, got 192"):
         train("--resume", path, "--total-timesteps", 256)
+
+
+class Overwritten(Picture):
+    """Shows every step in the same array, and every episode alike."""
+
+    def observe(self):
+        self.episode = 0
+        image = super().observe()
+        self.shown = getattr(self, "shown", image)
+        self.shown[:] = image
+        return self.shown
+
+
+@pytest.mark.filterwarnings("ignore:.*share an object")
+@pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
+def test_only_a_truncation_bootstraps_and_from_the_true_final_image(train, scripted, ends):
+    scripted(Overwritten, lengths=[3], ends=ends)
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--learning-rate", 1e-30)
+    ended, terminated = torch.tensor(run["dones"]).bool(), torch.tensor(run["terminations"]).bool()
+    assert ended[:, 0].tolist() == [t % 3 == 2 for t in range(64)]
+    assert (terminated == (ended & (ends != (False, True)))).all()
+    final = Picture().image[None].copy()
+    final[0, 0, 0, :2] = 3, 0
+    value = run["agent"].get_value(torch.from_numpy(final)) if ends == (False, True) else torch.zeros(1)
+    found = (run["next_values"] * ~terminated)[ended]
+    torch.testing.assert_close(found, value.detach().expand(len(found)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_dictionary_is_refused_with_what_to_do(train, scripted):
+    space = spaces.Dict(image=Picture().observation_space)
+    scripted(lambda: gym.wrappers.TransformObservation(Picture(), lambda x: {"image": x}, space))
+    with pytest.raises(SystemExit, match="selects the entry of a Dict"):
+        train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128)

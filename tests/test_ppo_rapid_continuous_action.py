@@ -531,3 +531,40 @@ def test_ppo_compares_the_log_probabilities_of_whole_actions(train):
     distribution = torch.distributions.Normal(run["means"], run["stds"])
     independent = torch.distributions.Independent(distribution, 1)
     torch.testing.assert_close(run["b_logprobs"], independent.log_prob(run["actions"]).flatten())
+
+
+@pytest.mark.filterwarnings("ignore:.*share an object")
+@pytest.mark.filterwarnings("ignore:.*reward returned by `step")
+def test_make_env_gives_observations_of_their_own_and_rewards_that_are_numbers(scripted):
+    scripted(reuse=True, rewards=[np.array([0.5])], dtype=np.float32, action_space=BOX)
+    env = continuous.make_env(SCRIPTED, 0, False, "")()
+    first, _ = env.reset()
+    second, reward, *_ = env.step(np.zeros(2, np.float32))
+    assert (first.tolist(), second.tolist(), type(reward)) == ([0, 0], [0, 1], float)
+
+
+def test_our_ids_are_registered_in_a_worker_that_starts_from_nothing():
+    thunks = [continuous.make_env("rapid/SparseInvertedPendulum-v0", i, False, "") for i in range(2)]
+    envs = gym.vector.AsyncVectorEnv(thunks, context="spawn")
+    observations, _ = envs.reset(seed=1)
+    envs.close()
+    assert observations.shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "given", [{"num_steps": 1}, {"num_minibatches": 7}, {"num_minibatches": 256}, {"total_timesteps": 127}]
+)
+@pytest.mark.parametrize("name", ["ppo_rapid", "ppo_rapid_cnn", "ppo_rapid_continuous_action"])
+def test_every_script_refuses_batches_that_do_not_fit(name, given):
+    script = import_script(f"{name}.py")
+    with pytest.raises(ValueError, match=r"num_minibatches|total_timesteps"):
+        script.check_args(script.Args(**{"num_envs": 1, "num_steps": 128} | given))
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.MultiDiscrete([3, 4]), spaces.MultiBinary(3), spaces.Discrete(3), spaces.Tuple([BOX])]
+)
+def test_action_spaces_that_the_network_lacks_are_refused(train, scripted, space):
+    scripted(action_space=space)
+    with pytest.raises(SystemExit, match="Box action space of floats"):
+        train("--env-id", SCRIPTED)
