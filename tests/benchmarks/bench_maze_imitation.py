@@ -22,17 +22,25 @@ from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, 
 from rapid_wrappers.checkpoint import load_checkpoint
 from tests.conftest import import_script
 
-EPISODES, PLAYED, UPDATES = 200, 48, (60, 240, 480)
+EPISODES, PLAYED, UPDATES = 120, 32, (120, 480)
 
 
-def play(envs, act, episodes, seed):
+def make_envs():
+    mode = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    envs = gym.make_vec("rapid/MazeS5-v0", 8, "sync", vector_kwargs=mode)
+    return VectorEpisodeScoringWrapper(envs, local="distinct", count=False, state=lambda _, infos: infos["cell"])
+
+
+def play(act, episodes, seed):
     """Whole episodes, each environment's share of them, so that short ones are no more frequent."""
+    envs = make_envs()
     found = [[] for _ in range(envs.num_envs)]
     observations, _ = envs.reset(seed=seed)
     while min(map(len, found)) < episodes // envs.num_envs:
         observations, *_, infos = envs.step(act(observations))
         for i, episode in finished_episodes(infos):
             found[i].append(episode)
+    envs.close()
     return [episode for own in found for episode in own[: episodes // envs.num_envs]]
 
 
@@ -46,7 +54,7 @@ def log_probability(agent, episodes):
         )
 
 
-def report(name, pairs, episodes, envs, make_agent):
+def report(name, pairs, episodes, make_agent):
     ranked = sorted(episodes, key=lambda e: -e.scores.extrinsic - e.scores.local)
     kept = int(np.searchsorted(np.cumsum([len(e) for e in ranked]), pairs))
     best, next_best = ranked[:kept], ranked[kept : 2 * kept]
@@ -59,7 +67,7 @@ def report(name, pairs, episodes, envs, make_agent):
         bc_step(agent.get_logits, optimizer, *buffer.sample(256))
         if update in UPDATES:
             generator = torch.Generator().manual_seed(0)
-            own = play(envs, lambda obs, g=generator: agent.act(obs, g), PLAYED, seed=1_000_000)
+            own = play(lambda obs, g=generator: agent.act(obs, g), PLAYED, seed=1_000_000)
             wins, local = np.array([(e.scores.extrinsic > 0, e.scores.local) for e in own]).T
             print(f"{name}, best {kept} of {len(episodes)}, {update} updates: ", end="")
             print(
@@ -75,10 +83,7 @@ def error(values):
 def bench_what_imitation_teaches_about_other_mazes():
     torch.set_num_threads(1)
     script = import_script("ppo_rapid_cnn.py")
-    envs = gym.make_vec(
-        "rapid/MazeS5-v0", 8, "sync", vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
-    )
-    envs = VectorEpisodeScoringWrapper(envs, local="distinct", count=False, state=lambda _, infos: infos["cell"])
+    envs = make_envs()
 
     def make_agent():
         torch.manual_seed(0)
@@ -91,9 +96,9 @@ def bench_what_imitation_teaches_about_other_mazes():
         trained.load_state_dict(load_checkpoint(Path(os.environ["RUN"]) / "checkpoint.pt")["agent"])
         players["trained"] = lambda obs: trained.act(obs, generator)
     for name, act in players.items():
-        episodes = play(envs, act, EPISODES, seed=2_000_000)
+        episodes = play(act, EPISODES, seed=2_000_000)
         wins = np.mean([e.scores.extrinsic > 0 for e in episodes])
         local = np.mean([e.scores.local for e in episodes])
         print(f"{name}: {EPISODES} episodes, success {wins:.3f}, distinct {local:.3f}", flush=True)
         for pairs in (5_000, 20_000):
-            report(name, pairs, episodes, envs, make_agent)
+            report(name, pairs, episodes, make_agent)
