@@ -102,7 +102,7 @@ class StateCounter:
         if self.hash_bits is not None:
             array = self._codes(array)
         elif array.dtype.kind in "fc":
-            array = np.where(np.isnan(array), np.nan, array + 0.0).astype(array.dtype)  # one NaN, and no -0.0
+            array = (np.where(np.isnan(array), np.nan, array) + 0.0).astype(array.dtype)  # one NaN, and no -0.0
         return self._find_or_insert(_digests(array))
 
     def count(self, ids: NDArray[np.int64]) -> None:

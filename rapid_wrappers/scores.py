@@ -32,7 +32,7 @@ def distinct_score(states: ArrayLike) -> float:
     """
     rows = _episode(states)
     if rows.dtype.kind in "fc":
-        rows = np.where(np.isnan(rows), np.nan, rows + 0.0).astype(rows.dtype)  # one NaN, and no -0.0
+        rows = (np.where(np.isnan(rows), np.nan, rows) + 0.0).astype(rows.dtype)  # one NaN, and no -0.0
     data, width = rows.tobytes(), rows[0].nbytes
     distinct = {data[i * width : (i + 1) * width] for i in range(len(rows))}
     return len(distinct) / len(rows)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rapid_wrappers import StateCounter
+from rapid_wrappers.scores import distinct_score
 from tests.test_buffer import AUTHORS
 
 BATCHES = st.lists(
@@ -60,6 +61,16 @@ def test_dtype_and_shape_are_part_of_a_state():
     counter = StateCounter()
     kinds = [((4,), np.uint8), ((4,), np.int8), ((2, 2), np.uint8), ((1,), np.float32), ((), np.int32)]
     assert [int(counter.visit(np.zeros((1, *shape), dtype))[0]) for shape, dtype in kinds] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("size", "quiet", "signalling"),
+    [(2, 0x7E00, 0x7C01), (4, 0x7FC00000, 0x7F800001), (8, 0x7FF8000000000000, 0x7FF0000000000001)],
+)
+def test_a_signalling_nan_is_nan_without_a_warning(size, quiet, signalling):
+    states = np.array([quiet, signalling], f"u{size}").view(f"f{size}")
+    assert StateCounter().visit(states).tolist() == [0, 0]
+    assert distinct_score(states) == 0.5
 
 
 def test_the_digest_is_the_same_in_a_process_with_another_hash_seed():
