@@ -198,7 +198,8 @@ class StateCounter:
         if self._center.size == 0:
             constant = features.min(axis=0) == features.max(axis=0)  # their deviation may be rounded to something
             self._center = features.mean(axis=0)
-            self._scale = np.where(constant | is_image, 1.0, features.std(axis=0))
+            deviation = features.std(axis=0)  # a tiny one may come out as 0, or what it divides overflow
+            self._scale = np.where(constant | is_image | (deviation < 1e-150), 1.0, deviation)
         if features.shape[1:] != self._center.shape:
             raise ValueError(f"expected `states` like those before, {self._center.size} numbers to project, "
                              f"got {features.shape[1]}")  # fmt: skip

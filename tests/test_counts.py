@@ -322,6 +322,16 @@ def test_a_dimension_that_was_constant_at_first_does_not_drown_the_others():
     assert len(set(counter.visit(later).tolist())) > 500
 
 
+@pytest.mark.parametrize("tiny", [1e-170, 1e-159, 5e-324])
+def test_a_dimension_that_varied_next_to_nothing_at_first_is_taken_as_constant(tiny):
+    counter, loaded = StateCounter(hash_bits=16), StateCounter(hash_bits=16)
+    counter.visit([[0.0, 0.0], [tiny, 1.0]])
+    loaded.load_state_dict(counter.state_dict())
+    later = [[1e149, 1.0], [-1e149, 1.0], [0.0, 1.0]]
+    assert loaded.visit(later).tolist() == counter.visit(later).tolist()
+    assert len(set(counter.visit(later).tolist())) == 3
+
+
 @pytest.mark.parametrize("bits", [0, -1, 33, 1.5, "16"])
 def test_other_numbers_of_bits_are_refused(bits):
     with pytest.raises((TypeError, ValueError), match="hash_bits"):
