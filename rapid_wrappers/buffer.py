@@ -246,9 +246,7 @@ class RankingBuffer:
                 f"expected `scores` to be (extrinsic, local, global), three numbers, got {scores!r}"
             ) from error
         new = np.array([(self._num_added, length, length, extrinsic, local, global_)], dtype=_EPISODE)
-        with np.errstate(over="ignore"):  # refused here
-            finite = np.isfinite([extrinsic, local, global_, *self._score(new)]).all()
-        if not finite:
+        if not np.isfinite([extrinsic, local, global_, *self._score(new)]).all():
             raise ValueError(f"expected `scores` to be finite, and their weighted sum, got {scores!r}")
         return new
 
@@ -314,7 +312,8 @@ class RankingBuffer:
                 "_num_added": num_added}  # fmt: skip
 
     def _score(self, episodes: NDArray) -> NDArray[np.float64]:
-        return self.w0 * episodes["extrinsic"] + self.w1 * episodes["local"] + self.w2 * episodes["global_"]
+        with np.errstate(over="ignore", invalid="ignore"):  # who may get infinite scores refuses them
+            return self.w0 * episodes["extrinsic"] + self.w1 * episodes["local"] + self.w2 * episodes["global_"]
 
     def _refresh_global_scores(self, episodes: NDArray, state_ids: NDArray[np.int64]) -> None:
         """Eq. 3 of every episode with the counts of now, in one gather over all their states."""

@@ -279,6 +279,19 @@ def test_a_bad_episode_is_refused_and_changes_nothing(arguments, error, message)
     assert len(buffer) == 5
 
 
+@pytest.mark.parametrize("scores", [(np.inf, 0, 0), (-np.inf, np.inf, 0), (0, 0, np.inf), (1e308, -1e308, 0)])
+def test_scores_whose_weighted_sum_is_undefined_are_refused_without_a_warning(scores):
+    buffer = RankingBuffer(5, 10.0, 10.0, 0.0)
+    with pytest.raises(ValueError, match="finite"):
+        buffer.add([0], [0], scores)
+    buffer.add([0], [0], (0, 0, 0))
+    state = buffer.state_dict()
+    for name, score in zip(("extrinsic", "local", "global_"), scores, strict=True):
+        state["episodes"][name][:] = score
+    with pytest.raises(ValueError, match="finite"):
+        buffer.load_state_dict(state)
+
+
 def test_indices_that_come_back_in_a_narrow_dtype_do_not_wrap():
     source, buffer = RankingBuffer(10), RankingBuffer(10)
     for score in range(255):
