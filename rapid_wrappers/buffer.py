@@ -359,7 +359,8 @@ class RankingBuffer:
             holes = holes[holes < size]
         for name, row in self._rows.items():
             if size > len(row):  # only `whole_episodes` exceeds the capacity
-                row = self._rows[name] = np.concatenate([row, np.empty((size - len(row), *row.shape[1:]), row.dtype)])
+                more = np.empty((size - len(row), *row.shape[1:]), row.dtype)
+                row = self._rows[name] = np.concatenate([row, more], dtype=row.dtype)  # else in native byte order
             row[target] = new[name]
             row[holes] = row[tail]
         self._size = size

@@ -147,6 +147,12 @@ def test_the_stored_dtypes_are_those_given():
     assert (actions.dtype, actions.shape) == (np.float32, (4, 2))
 
 
+def test_a_buffer_that_grows_beyond_its_capacity_keeps_the_byte_order_given():
+    buffer = RankingBuffer(1, whole_episodes=True)
+    buffer.add(np.zeros(3, ">f4"), np.arange(3, dtype=">i4"), (0, 0, 0))
+    assert [array.dtype for array in buffer.sample(4)] == [np.dtype(">f4"), np.dtype(">i4")]
+
+
 def test_what_was_added_and_sampled_does_not_change_with_the_callers_arrays():
     buffer = RankingBuffer(5)
     observations, actions = np.zeros((3, 2)), np.zeros(3)
