@@ -76,7 +76,9 @@ class EpisodeScorer:
         shape = batch + shape
         array = np.array(np.asarray(value))  # tensors are asked for no copy, which they do not know
         if array.dtype != dtype:
-            if array.dtype.kind not in "biuf" or (dtype.kind != "f" and not np.array_equal(array, array.astype(dtype))):
+            with np.errstate(invalid="ignore"):  # of NaN, which equals no integer
+                fits = array.dtype.kind in "biuf" and (dtype.kind == "f" or np.array_equal(array, array.astype(dtype)))
+            if not fits:
                 raise ValueError(f"expected each {name} to fit the dtype {dtype} of its space, got {value!r}")
             array = array.astype(dtype)
         if array.shape != shape:

@@ -345,13 +345,14 @@ def test_observations_and_actions_are_recorded_in_the_dtype_of_their_space(dtype
 
 
 def test_an_observation_that_its_dtype_cannot_hold_is_refused():
-    env = ScriptedEnv(dtype=np.uint8)
-    env.observe = lambda: np.array([0.5, 300.0])
-    with pytest.raises(ValueError, match="uint8"):
-        EpisodeScoringWrapper(env).reset()
+    for observation in ([0.5, 1.0], [0.0, 300.0], [np.nan, 0.0], [np.inf, 0.0], [-1, 0]):
+        env = ScriptedEnv(dtype=np.uint8)
+        env.observe = lambda observation=observation: np.array(observation)
+        with pytest.raises(ValueError, match="uint8"):
+            EpisodeScoringWrapper(env).reset()
 
 
-@pytest.mark.parametrize("action", [np.array([1, 2]), 1.5, None, "left"])
+@pytest.mark.parametrize("action", [np.array([1, 2]), 1.5, np.nan, None, "left"])
 def test_an_action_that_does_not_fit_its_space_is_refused_and_the_episode_goes_on(action):
     env = EpisodeScoringWrapper(ScriptedEnv([2]))
     env.reset()
