@@ -292,7 +292,8 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         self._started = False  # what fails below leaves no episode that could be gone on with
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         acted = self._active
-        self._returns[acted] += np.asarray(rewards)[acted]
+        with np.errstate(over="ignore"):  # refused here
+            self._returns[acted] += np.asarray(rewards)[acted]
         if not np.isfinite(self._returns).all():
             raise ValueError(f"expected rewards with finite sums, got {self._returns} with the rewards {rewards}")
         self._keep("actions", taken, acted)

@@ -337,9 +337,9 @@ def test_the_default_scores_follow_the_space_of_one_environment():
     assert kind(spaces.Discrete(5)) == ("distinct", True)
 
 
-@pytest.mark.parametrize("reward", [np.nan, np.inf])
-def test_a_return_that_is_not_finite_is_refused_and_the_episodes_with_it(reward):
-    envs = VectorEpisodeScoringWrapper(scripted([4], [4], rewards=[0.0, reward]))
+@pytest.mark.parametrize("rewards", [[0.0, np.nan], [0.0, np.inf], [1e308, 1e308]])
+def test_a_return_that_is_not_finite_is_refused_and_the_episodes_with_it(rewards):
+    envs = VectorEpisodeScoringWrapper(scripted([4], [4], rewards=rewards))
     envs.reset()
     envs.step([0, 0])
     with pytest.raises(ValueError, match="expected rewards with finite sums"):
