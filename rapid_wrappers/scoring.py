@@ -316,12 +316,13 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
 
         The environments' own state is not in, nor are the counts (``counter.state_dict()``).
         """
-        state = {"started": self._started, "active": self._active, "lengths": self._lengths, "returns": self._returns}
+        active = self._active & self._started  # what failed left no episode that could be gone on with
+        state = {"started": self._started, "active": active}
+        state |= {"lengths": np.where(active, self._lengths, 0), "returns": np.where(active, self._returns, 0.0)}
         kept = {
-            name: np.concatenate(
-                [values[i, :n] for i, n in enumerate(self._num_kept(name, self._active, self._lengths))]
-            )
+            name: np.concatenate([values[i, :n] for i, n in enumerate(self._num_kept(name, active, self._lengths))])
             for name, values in self._kept.items()
+            if self._started
         }
         return {name: np.array(value) for name, value in state.items()} | {"kept": kept}
 

@@ -650,6 +650,29 @@ def test_the_state_before_the_first_reset_is_one_too():
         envs.step([0, 0, 0])
 
 
+@pytest.mark.parametrize("steps", [0, 63])  # 64 are allocated at first
+@pytest.mark.parametrize("fault", [{"reward": np.nan}, {"info": {"episode_scores": 0.0}}, {"state": np.zeros(3)}])
+def test_the_state_after_a_step_that_failed_is_one_too_and_asks_for_a_reset(steps, fault):
+    faults = {"state": np.zeros((2, 1))}
+
+    def make():
+        return VectorEpisodeScoringWrapper(scripted([65], [65]), state=lambda observations, infos: faults["state"])
+
+    envs = make()
+    envs.reset()
+    for _ in range(steps):
+        envs.step([0, 0])
+    faults |= fault
+    envs.env.envs[0].rewards, envs.env.envs[0].info = [fault.get("reward", 1.0)], fault.get("info")
+    envs.env.envs[1].lengths = [steps + 1]
+    with pytest.raises(ValueError, match="expected"):
+        envs.step([0, 0])
+    other = make()
+    other.load_state_dict(envs.state_dict())
+    with pytest.raises(ResetNeeded):
+        other.step([0, 0])
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
