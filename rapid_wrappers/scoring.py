@@ -292,13 +292,15 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         self._started = False  # what fails below leaves no episode that could be gone on with
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         acted = self._active
+        paid, done = np.asarray(rewards), np.asarray(terminations, bool) | np.asarray(truncations, bool)
+        if not paid.shape == done.shape == self._batch:
+            raise ValueError(f"expected rewards and ends of shape {self._batch}, got {paid.shape} and {done.shape}")
         with np.errstate(over="ignore"):  # refused here
-            self._returns[acted] += np.asarray(rewards)[acted]
+            self._returns[acted] += paid[acted]
         if not np.isfinite(self._returns).all():
             raise ValueError(f"expected rewards with finite sums, got {self._returns} with the rewards {rewards}")
         self._keep("actions", taken, acted)
         self._lengths[acted] += 1
-        done = np.asarray(terminations) | np.asarray(truncations)
         ended = acted & done
         if ended.any():
             infos = {**infos, **self._finish(ended, infos)}

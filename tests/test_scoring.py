@@ -352,6 +352,35 @@ def test_an_observation_that_its_dtype_cannot_hold_is_refused():
             EpisodeScoringWrapper(env).reset()
 
 
+def test_an_observation_outside_the_range_of_its_space_is_recorded_as_it_is():
+    env = ScriptedEnv([3], dtype=np.float32)
+    env.observe = lambda: np.array([-7.5, 1e6 * env.t], np.float32)
+    assert play(EpisodeScoringWrapper(env))["episode_record"].observations.tolist() == [
+        [-7.5, 1e6 * t] for t in range(3)
+    ]
+
+
+def test_an_episode_that_saw_nan_is_refused_when_it_ends_and_the_next_is_scored():
+    env = ScriptedEnv([2], dtype=np.float32)
+    env.observe = lambda: np.array([0.0, np.nan if env.episode == 0 else env.t], np.float32)
+    wrapped = EpisodeScoringWrapper(env)
+    with pytest.raises(ValueError, match="finite"):
+        play(wrapped)
+    assert play(wrapped)["episode_scores"]["local"] == 0.25
+
+
+def test_info_keys_may_change_from_step_to_step():
+    class Talks(ScriptedEnv):
+        def step(self, action):
+            *step, _ = super().step(action)
+            return *step, {f"key {self.t}": self.t}
+
+    env = EpisodeScoringWrapper(Talks([3]))
+    env.reset()
+    keys = [set(env.step(0)[4]) for _ in range(3)]
+    assert keys == [{"key 1"}, {"key 2"}, {"key 3", "episode_scores", "episode_record"}]
+
+
 @pytest.mark.parametrize("action", [np.array([1, 2]), 1.5, np.nan, None, "left"])
 def test_an_action_that_does_not_fit_its_space_is_refused_and_the_episode_goes_on(action):
     env = EpisodeScoringWrapper(ScriptedEnv([2]))

@@ -311,6 +311,87 @@ def test_a_partial_reset_leaves_the_states_of_the_others_alone():
     assert len(wrapped.counter) == 5  # 10 to 14, and no 0
 
 
+@each_mode
+def test_episodes_that_end_on_their_first_step_are_each_scored(mode):
+    found = run(VectorEpisodeScoringWrapper(scripted([1], [1, 2], mode=mode)), 6)
+    steps = {i: [(step, len(episode)) for step, j, episode in found if i == j] for i in range(2)}
+    if mode is NEXT_STEP:
+        assert steps == {0: [(0, 1), (2, 1), (4, 1)], 1: [(0, 1), (3, 2), (5, 1)]}
+    else:
+        assert steps == {0: [(step, 1) for step in range(6)], 1: [(0, 1), (2, 2), (3, 1), (5, 2)]}
+
+
+class Native(gym.vector.VectorEnv):
+    """Two environments whose observation is t; they end after 2 and 3 steps, in the ``form`` given."""
+
+    metadata = {"autoreset_mode": DISABLED}  # noqa: RUF012
+    num_envs = 2
+    single_observation_space = spaces.Box(0, 9, (1,), np.float32)
+    single_action_space = spaces.Discrete(9)
+
+    def __init__(self, form):
+        self.form = form
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions):
+        self.t += 1
+        step = {
+            "observations": np.full((2, 1), self.t, np.float32),
+            "rewards": np.ones(2),
+            "terminations": self.t >= np.array([2, 3]),
+            "truncations": np.zeros(2, bool),
+        }
+        return *(self.form.get(name, lambda x: x)(value) for name, value in step.items()), {f"key {self.t}": self.t}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"observations": lambda x: x.astype(np.float64).reshape(2)},
+        {"rewards": list},
+        {"rewards": np.float32, "terminations": np.uint8},
+        {"terminations": np.float64, "truncations": np.int64},
+    ],
+)
+def test_what_means_the_same_in_another_form_is_scored_the_same(form):
+    envs = VectorEpisodeScoringWrapper(Native(form))
+    envs.reset()
+    found = [[(i, len(x), x.scores.extrinsic) for i, x in finished_episodes(envs.step([0, 0])[4])] for _ in range(4)]
+    assert found == [[], [(0, 2, 2.0)], [(1, 3, 3.0)], []]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"observations": lambda x: np.zeros((2, 3))},
+        {"observations": lambda x: x[:1]},
+        {"observations": lambda x: x.astype(str)},
+        {"rewards": lambda x: x[:, None]},
+        {"rewards": lambda x: x[:1]},
+        {"terminations": lambda x: x[:, None]},
+        {"terminations": lambda x: x[:1], "truncations": lambda x: x[:1]},
+    ],
+)
+def test_what_the_environments_return_in_another_shape_is_refused(form):
+    envs = VectorEpisodeScoringWrapper(Native(form))
+    envs.reset()
+    with pytest.raises(ValueError, match="expected "):
+        envs.step([0, 0])
+    with pytest.raises(ResetNeeded):
+        envs.step([0, 0])
+
+
+def test_observations_outside_the_range_of_their_space_are_recorded_as_they_are():
+    envs = VectorEpisodeScoringWrapper(Native({"observations": lambda x: x * -1e6}))
+    envs.reset()
+    found = [x for _ in range(3) for _, x in finished_episodes(envs.step([0, 0])[4])]
+    assert [x.observations[:, 0].tolist() for x in found] == [[0, -1e6], [0, -1e6, -2e6]]
+
+
 def test_a_state_function_must_give_one_state_for_each_environment():
     envs = VectorEpisodeScoringWrapper(scripted([4], [5], [6]), state=lambda observations, infos: observations[0])
     with pytest.raises(ValueError, match="expected `state` to give an array of"):
