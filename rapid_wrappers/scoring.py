@@ -269,7 +269,7 @@ class VectorEpisodeScoringWrapper(_Scored, VectorWrapper):  # not generic in Gym
         mask = (options or {}).get("reset_mask")  # some environments take it out of the dictionary
         ready, self._started = self._started, False  # as in `step`
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        restarted = np.ones(self._batch, bool) if mask is None else np.array(mask)
+        restarted = np.ones(self._batch, bool) if mask is None else np.array(mask, bool)
         if ready:
             self._warn_of_fragments(self._lengths[restarted & self._active], seed)
         self._begin(restarted)

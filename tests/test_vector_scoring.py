@@ -385,6 +385,15 @@ def test_what_the_environments_return_in_another_shape_is_refused(form):
         envs.step([0, 0])
 
 
+def test_a_mask_of_numbers_that_the_environment_takes_resets_those_that_are_not_zero():
+    envs = VectorEpisodeScoringWrapper(Native({}))
+    envs.reset()
+    envs.step([0, 0])
+    with pytest.warns(UserWarning, match="after 1 steps"):
+        envs.reset(options={"reset_mask": [1, 0]})
+    assert envs.state_dict()["lengths"].tolist() == [0, 1]
+
+
 def test_observations_outside_the_range_of_their_space_are_recorded_as_they_are():
     envs = VectorEpisodeScoringWrapper(Native({"observations": lambda x: x * -1e6}))
     envs.reset()
