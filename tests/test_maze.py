@@ -191,7 +191,7 @@ def test_vector_environments_show_what_single_ones_show():
     np.testing.assert_array_equal(np.stack(together, axis=1), singles)
 
 
-def test_workers_that_are_spawned_show_the_same_and_forked_ones_end_with_a_clear_error(tmp_path):
+def test_workers_that_are_spawned_again_and_again_show_the_same_and_forked_ones_end_with_a_clear_error(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(f"""
 import sys
@@ -200,11 +200,14 @@ import rapid_wrappers.envs
 
 if __name__ == "__main__":
     kwargs = dict(vectorization_mode="async", vector_kwargs=dict(context=sys.argv[1]))
-    envs = gym.make_vec("{MAZE}", 2, **kwargs)
-    workers = envs.reset(seed=5)[0].copy(), envs.step(np.array([0, 2]))[0].copy()
-    envs.close()
-    envs = gym.make_vec("{MAZE}", 2, vectorization_mode="sync")
-    here = envs.reset(seed=5)[0].copy(), envs.step(np.array([0, 2]))[0].copy()
+    for _ in range(2):
+        envs = gym.make_vec("{MAZE}", 2, **kwargs)
+        workers = envs.reset(seed=5)[0].copy(), envs.step(np.array([0, 2]))[0].copy()
+        envs.close()
+    for _ in range(2):
+        envs = gym.make_vec("{MAZE}", 2)
+        here = envs.reset(seed=5)[0].copy(), envs.step(np.array([0, 2]))[0].copy()
+        envs.close()
     np.testing.assert_array_equal(workers, here)
     print("the same")
 """)

@@ -181,9 +181,11 @@ def test_the_native_engine_is_the_default_where_there_is_one(monkeypatch, argv, 
     assert ("rapid-wrappers[native]" in remark) is not numba
 
 
-def test_the_first_line_names_the_engine(train, capsys):
+def test_the_first_lines_name_the_engine_and_what_may_take_long(train, capsys):
     train(*SMALL, "--total-timesteps", 128)
-    assert "2 environments, native engine" in capsys.readouterr().out.splitlines()[0]
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert "2 environments, native engine" in first
+    assert "resetting them" in second
 
 
 @pytest.mark.filterwarnings("ignore:.*share an object")

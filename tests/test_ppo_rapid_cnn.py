@@ -406,10 +406,11 @@ def test_an_environment_that_returns_what_its_space_does_not_say_is_refused(trai
         train("--env-id", "Liar-v0")
 
 
-def test_miniworlds_own_ids_run_in_workers(tmp_path):
+@pytest.mark.parametrize("argv", [("--env-id", "miniworld:MiniWorld-OneRoomS6Fast-v0"), ("--engine", "async")])
+def test_miniworlds_own_ids_and_the_maze_run_in_workers(argv, tmp_path):
+    few = ("--num-envs", "2", "--num-steps", "64", "--total-timesteps", "128")
     result = subprocess.run(
-        [sys.executable, str(SCRIPTS / SCRIPT), "--env-id", "miniworld:MiniWorld-OneRoomS6Fast-v0", "--num-envs", "2",
-         "--num-steps", "64", "--total-timesteps", "128"],
+        [sys.executable, str(SCRIPTS / SCRIPT), *argv, *few],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

@@ -389,7 +389,7 @@ def test_actions_of_one_dimension_are_imitated_as_columns_and_as_rows(train):
         assert losses[0] == losses[1] == losses[2]
 
 
-@pytest.mark.parametrize("ends", [(True, False), (False, True)])
+@pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
 def test_a_truncation_bootstraps_from_the_normalized_final_observation(train, scripted, ends):
     scripted(lengths=[3], ends=ends, dtype=np.float32, action_space=BOX)
     argv = ("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 128, "--learning-rate", 1e-30, "--no-rapid")

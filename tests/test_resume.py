@@ -22,7 +22,7 @@ from tests.conftest import assert_equal
 SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "ppo_rapid.py")
 RUN = ("--env-id", "rapid/KeyCorridorS3R1-v0", "--num-envs", "4", "--num-steps", "32", "--bc-batch-size", "32")
 ROLLOUT = 4 * 32
-LONG = (*RUN, "--total-timesteps", str(100 * ROLLOUT), "--save-every", "1")
+LONG = (*RUN, "--anneal-lr", "--total-timesteps", str(100 * ROLLOUT), "--save-every", "1")
 
 
 def run_script(cwd, argv):

@@ -227,6 +227,7 @@ def test_a_whole_reset_discards_what_is_in_flight(seed):
     episodes = [list(finished_episodes(envs.step([0, 0])[4])) for _ in range(4)]
     assert [len(x) for x in episodes] == [0, 0, 0, 1]
     assert len(episodes[3][0][1]) == 4
+    assert episodes[3][0][1].scores == (4.0, 1.0, 1.0)
 
 
 def test_a_reset_after_the_end_that_was_still_to_be_reset_is_no_fragment():
@@ -613,6 +614,17 @@ def test_wrong_environments_are_refused_with_the_wrapper_to_use():
         VectorEpisodeScoringWrapper(gym.make_vec("Blackjack-v1", 2))
     with pytest.raises(ValueError, match="expected `local`"):
         VectorEpisodeScoringWrapper(scripted([2]), local="mean")
+
+
+def test_minigrids_missions_are_refused_with_a_remedy_that_works():
+    from minigrid.wrappers import ImgObsWrapper
+
+    make = functools.partial(gym.make, "MiniGrid-KeyCorridorS3R1-v0")
+    with pytest.raises(TypeError, match="ImgObsWrapper"):
+        VectorEpisodeScoringWrapper(SyncVectorEnv([make] * 4))
+    envs = VectorEpisodeScoringWrapper(SyncVectorEnv([lambda: ImgObsWrapper(make())] * 4))
+    found = run(envs, 270, [np.zeros(4, int)] * 270, seed=0)
+    assert [len(episode) for *_, episode in found] == [270] * 4
 
 
 def test_an_environment_that_does_not_name_its_mode_is_taken_for_next_step():
