@@ -143,8 +143,8 @@ class Args:
     """whether to use PPO's losses beside imitation: off in the paper, whose tasks pay the whole return at the end; to
     be tried first where a reward is paid at a goal; without imitation always on"""
     bc_loss: Literal["mse", "nll"] = "nll"
-    """loss of imitation: the squared distance of the mean, which leaves the deviation as it is, as in the paper, or the
-    negative log-likelihood, which fits the deviation too"""
+    """loss of imitation: the squared distance of the mean, which leaves the deviation as it is, as the authors have it,
+    or the negative log-likelihood, which fits the deviation too"""
     local_score: Literal["std", "distance"] = "std"
     """the local score: Eq. 2, or the mean distance to the episode's mean state as in the authors' code"""
     score_normalized: bool = True
