@@ -154,6 +154,9 @@ if __name__ == "__main__":
                 raise ValueError(f"expected `{name}` to be positive, got {getattr(cli, name)}")
         if (cli.sheet or cli.buffer) and importlib.util.find_spec("matplotlib") is None:
             raise ImportError("--sheet and --buffer need matplotlib: pip install 'rapid-wrappers[report]'")
+        for picture in filter(None, (cli.sheet, cli.buffer)):
+            if picture.suffix != ".png" or not picture.parent.is_dir():
+                raise ValueError(f"expected a PNG file in a folder that is there, got {picture}")
         if cli.video and importlib.util.find_spec("moviepy") is None:
             raise ImportError("--video needs moviepy: pip install 'rapid-wrappers[video]'")
         torch.set_num_threads(1)

@@ -774,6 +774,8 @@ if __name__ == "__main__":
     os.close(claim)
     print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "
           f"mean return of the last {len(recent_returns)} episodes: {mean_return:.1f}")  # fmt: skip
+    if not recent_returns:
+        print("no episode has ended yet: where none ever does, put a gymnasium.wrappers.TimeLimit around")
     if stopping:
         again = f" --env-id {args.env_id}" if ":" in args.env_id else ""
         print(f"go on:   python {shlex.quote(sys.argv[0])} --resume {shlex.quote(run_dir)}{again}")

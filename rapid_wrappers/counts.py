@@ -49,8 +49,8 @@ class StateCounter:
     def __init__(self, hash_bits: int | None = None, max_states: int | None = None) -> None:
         if hash_bits is not None and hash_bits not in range(1, 33):
             raise ValueError(f"expected `hash_bits` to be from 1 to 32 or None, got {hash_bits!r}")
-        if max_states is not None and (max_states < 1 or hash_bits is not None):
-            raise ValueError("expected `max_states` to be positive, without `hash_bits`, or None, "
+        if max_states is not None and (type(max_states) is not int or max_states < 1 or hash_bits is not None):
+            raise ValueError("expected `max_states` to be a positive integer, without `hash_bits`, or None, "
                              f"got {max_states!r} with {hash_bits!r}")  # fmt: skip
         self.hash_bits = hash_bits
         self.max_states = max_states

@@ -68,4 +68,4 @@ def success_interval(successes: int, episodes: int) -> tuple[float, float]:
     z = 1.959964
     center = (successes + z * z / 2) / (episodes + z * z)
     half = z / (episodes + z * z) * np.sqrt(successes * (episodes - successes) / episodes + z * z / 4)
-    return float(center - half), float(center + half)
+    return max(0.0, float(center - half)), min(1.0, float(center + half))

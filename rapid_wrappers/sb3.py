@@ -93,6 +93,7 @@ class RapidCallback(BaseCallback):
         self._imitate = True
         self._pending: dict[str, Any] | None = None  # a state loaded before there was a buffer
         self._actions: list[list[NDArray]] = []  # of episodes in flight, one list for each environment
+        self._progress: list[tuple[int, int]] = []  # of the environments, when the last rollout ended
 
     # What Stable-Baselines3 calls
 
@@ -122,6 +123,10 @@ class RapidCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self._imitate = self.bc_steps > 0
+        progress = self.training_env.get_attr("progress")
+        for actions, before, now in zip(self._actions, self._progress, progress, strict=False):
+            if now != before:  # it was reset or stepped without the callback, by an evaluation for instance
+                actions.clear()
 
     def _on_step(self) -> bool:
         for actions, action in zip(self._actions, self.locals["actions"], strict=True):
@@ -136,6 +141,7 @@ class RapidCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         assert self.buffer is not None
+        self._progress = self.training_env.get_attr("progress")
         if isinstance(self.buffer.counter, StateCounter):
             self.logger.record("rapid/distinct_states", len(self.buffer.counter))
         if len(self.buffer):
@@ -155,10 +161,10 @@ class RapidCallback(BaseCallback):
                              f"got {episode.observations.shape[1:]}: the scoring wrapper belongs around those that "
                              "change observations")  # fmt: skip
         actions = self._actions[index][-len(episode) :]
-        if len(actions) < len(episode):  # it began before this callback came
+        if len(actions) < len(episode):
             warnings.warn(
-                "an episode that was in flight when RapidCallback came is left out: what the policy drew before "
-                "is not known",
+                "an episode of which RapidCallback saw the end alone is left out: what the policy drew before is not "
+                "known",
                 stacklevel=2,
             )
             return
@@ -212,7 +218,9 @@ class RapidCallback(BaseCallback):
             return
         counter = self.buffer.counter
         if isinstance(counter, StateCounter) != (state["counter"] is not None):
-            raise ValueError(f"expected a state {'with' if counter else 'without'} counts, as the buffer has them")
+            raise ValueError(
+                f"expected a state {'without' if counter is None else 'with'} counts, as the buffer has them"
+            )
         if isinstance(counter, StateCounter):
             counter.load_state_dict(state["counter"])
         self.buffer.load_state_dict(state["buffer"])
@@ -220,16 +228,22 @@ class RapidCallback(BaseCallback):
         self._pending = None
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write model and callback: ``<path>.zip``, for ``PPO.load``, and ``<path>.rapid.pt``, for :meth:`load`."""
-        path = os.fspath(path)
-        temporary = f"{path}.tmp.zip"
+        """Write model and callback: ``<path>.zip``, for ``PPO.load``, and ``<path>.rapid.pt``, for :meth:`load`.
+
+        The statistics of ``VecNormalize`` are in neither; its own ``save`` keeps them.
+
+        Raises:
+            RuntimeError: If training has not begun.
+        """
+        path = os.fspath(path).removesuffix(".zip")
+        temporary, state = f"{path}.tmp.zip", self.state_dict()
         self.model.save(temporary)
-        save_checkpoint(f"{path}.rapid.pt", self.state_dict())
+        save_checkpoint(f"{path}.rapid.pt", state)
         os.replace(temporary, f"{path}.zip")
 
     def load(self, path: str | os.PathLike) -> "RapidCallback":
         """Take up buffer and counter from ``<path>.rapid.pt``; nothing in it is executed. Returns itself."""
-        self.load_state_dict(load_checkpoint(f"{os.fspath(path)}.rapid.pt"))
+        self.load_state_dict(load_checkpoint(f"{os.fspath(path).removesuffix('.zip')}.rapid.pt"))
         return self
 
 

@@ -118,7 +118,13 @@ class EpisodeScoringWrapper(_Scored, gym.Wrapper[NDArray, Any, NDArray, Any], Re
         self._state = state
         self._record = record
         self._active = False  # whether an episode is in flight
+        self._begun = 0
         self._warned = False
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Episodes begun, and steps taken in the one in flight: others than before where somebody else has stepped."""
+        return self._begun, len(self._actions) if self._active else 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -134,6 +140,7 @@ class EpisodeScoringWrapper(_Scored, gym.Wrapper[NDArray, Any, NDArray, Any], Re
         self._states: list[NDArray] = []
         self._actions: list[NDArray] = []
         self._return = 0.0
+        self._begun += 1
         self._receive(obs)
         self._active = True
         return obs, info

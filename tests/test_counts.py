@@ -368,7 +368,9 @@ def test_more_states_than_the_cap_are_refused_when_loaded():
         StateCounter(max_states=4).load_state_dict(counter.state_dict())
 
 
-@pytest.mark.parametrize("arguments", [{"max_states": 0}, {"max_states": 5, "hash_bits": 3}])
+@pytest.mark.parametrize(
+    "arguments", [{"max_states": 0}, {"max_states": 2.5}, {"max_states": True}, {"max_states": 5, "hash_bits": 3}]
+)
 def test_a_cap_out_of_range_or_beside_hash_bits_is_refused(arguments):
     with pytest.raises(ValueError, match="expected `max_states`"):
         StateCounter(**arguments)

@@ -1,5 +1,7 @@
 """RapidCallback in the real Stable-Baselines3: its PPO and A2C, its vector environments and wrappers."""
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -31,7 +34,7 @@ class Told(gym.Env):
         self.number, self.lengths, self.episode = number, lengths, -1
         self.observation_space = space or spaces.Box(0, 1000, (3,), np.float32)
         self.action_space = action_space or spaces.Box(-0.1, 0.1, (2,), np.float32)
-        self.received = []
+        self.received = {}
 
     def _obs(self):
         if self.observation_space.dtype == np.uint8:  # an image of no symmetry
@@ -46,6 +49,7 @@ class Told(gym.Env):
         return self._obs(), {}
 
     def step(self, action):
+        self.received[self.number, self.episode, self.t] = np.array(action)
         self.t += 1
         return self._obs(), 1.0, self.t == self.lengths[self.episode % len(self.lengths)], False, {}
 
@@ -196,7 +200,7 @@ def test_saved_with_the_model_and_gone_on_with(tmp_path):
     callback = RapidCallback(bc_steps=1, bc_batch_size=8)
     model = ppo(envs(), policy_kwargs={"normalize_images": False}, n_steps=64)
     model.learn(256, callback)
-    callback.save(tmp_path / "run")
+    callback.save(tmp_path / "run.zip")  # as Stable-Baselines3 itself takes it, with the ending or without
     scores = callback.buffer.scores
     assert sorted(x.name for x in tmp_path.iterdir()) == ["run.rapid.pt", "run.zip"]
     again = PPO.load(tmp_path / "run", env=envs(), device="cpu")
@@ -224,10 +228,32 @@ def test_a_second_learn_goes_on_with_the_episodes_in_flight():
     model.learn(16, callback, reset_num_timesteps=False)
     assert len(callback.buffer) == 20
     other = RapidCallback(RankingBuffer(1000, w1=0.0, w2=0.0), bc_steps=1, bc_batch_size=8)
-    with pytest.warns(UserWarning, match="in flight when RapidCallback came"):
+    with pytest.warns(UserWarning, match="saw the end alone"):
         model.learn(16, other, reset_num_timesteps=False)
     model.learn(16, other, reset_num_timesteps=False)
     assert len(other.buffer) == 20
+
+
+@pytest.mark.parametrize("evaluate", [False, True])
+def test_an_evaluation_on_the_same_environments_between_two_calls_of_learn_mixes_nothing(evaluate):
+    callback = RapidCallback(RankingBuffer(10_000, w1=0.0, w2=0.0), bc_steps=0)
+    lengths = ((5, 7), (8, 4), (6, 3))  # so that an evaluation ends in the middle of some episodes
+    envs = DummyVecEnv([lambda i=i: Monitor(EpisodeScoringWrapper(Told(i, lengths[i]))) for i in range(3)])
+    model = ppo(envs)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            model.learn(48, callback, reset_num_timesteps=False)
+            if evaluate:
+                evaluate_policy(model, envs, n_eval_episodes=4, warn=False)
+    taken = {key: action for received in envs.get_attr("received") for key, action in received.items()}
+    kept = callback.buffer.episodes()
+    assert len(kept) > 20
+    for episode in kept:
+        assert episode["observations"][:, 2].tolist() == list(range(len(episode["actions"])))
+        for obs, action in zip(episode["observations"], episode["actions"], strict=True):
+            assert np.array_equal(taken[tuple(obs)], np.clip(action, -0.1, 0.1))
+    assert any("saw the end alone" in str(warning.message) for warning in found) == evaluate
 
 
 def test_imitation_rests_below_the_target_loss_until_the_next_rollout():
