@@ -123,7 +123,7 @@ class EpisodeScoringWrapper(_Scored, gym.Wrapper[NDArray, Any, NDArray, Any], Re
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Episodes begun, and steps taken in the one in flight: others than before where somebody else has stepped."""
+        """Episodes begun, and steps taken in the one in flight, by which to notice that somebody else has stepped."""
         return self._begun, len(self._actions) if self._active else 0
 
     def reset(
