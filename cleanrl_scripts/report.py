@@ -112,7 +112,7 @@ def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path,
 
 
 if __name__ == "__main__":
-    args = tyro.cli(Args)
+    args = tyro.cli(Args, description=__doc__)
     for name in ("every", "sample_every"):
         if getattr(args, name) < 1:
             raise SystemExit(f"error: expected `{name}` to be positive, got {getattr(args, name)}")
