@@ -94,7 +94,7 @@ def restore_arguments(cls: type, values: Any) -> Any:
     if not isinstance(values, dict) or values.keys() != hints.keys():
         found = set(values) if isinstance(values, dict) else set()
         missing, others = sorted(hints.keys() - found), sorted(map(str, found - hints.keys()))
-        raise ValueError(f"expected the arguments of this script in its present version, but {missing} are missing, "
+        raise ValueError(f"expected the fields of {cls.__name__} in its present version, but {missing} are missing, "
                          f"{others} are others")  # fmt: skip
     for name, value in values.items():
         hint = hints[name]
@@ -114,7 +114,7 @@ def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
     try:
         content = io.BytesIO(Path(path).read_bytes())
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"no checkpoint {path}: the first is written after a while") from error
+        raise FileNotFoundError(f"no checkpoint at {path}; a run writes its first after a while") from error
     try:
         with warnings.catch_warnings(action="ignore"):  # of a pickle that is no checkpoint, which is said below
             loaded = _to_arrays(torch.load(content, map_location="cpu", weights_only=True))

@@ -110,7 +110,8 @@ def test_actions_that_do_not_start_at_zero():
 
 def test_bad_input_ends_with_a_clear_message(runs, tmp_path):
     for argv, message in (
-        (("nothing",), "No such file"),
+        (("nothing",), "no checkpoint at nothing"),
+        ((runs["ppo_rapid.py"], "--sheet", "nowhere/s.png"), "expected a PNG file in a folder that is there"),
         ((runs["ppo_rapid.py"], "--episodes", 0), "expected `episodes` to be positive"),
         ((runs["ppo_rapid.py"], "--env-id", "rapid/Nothing-v0"), "doesn't exist"),
         ((runs["ppo_rapid.py"], "--env-id", "CartPole-v1"), "size mismatch"),
