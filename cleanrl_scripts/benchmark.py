@@ -6,6 +6,7 @@ python cleanrl_scripts/benchmark.py --env-ids CartPole-v1 --command "python clea
 Ctrl-C saves and stops. The same command again does what is missing, from the checkpoints that are there.
 """
 
+import fcntl
 import importlib.util
 import itertools
 import os
@@ -136,16 +137,15 @@ class Run:
 
 
 def check_args(args):
-    own = bool(args.env_ids) + (args.command is not None)
-    if own == 1 or (own == 2) == (args.suite is not None) and not (args.list and own == 0):
-        raise ValueError("expected either `suite` or both `env_ids` and `command`, got "
-                         f"suite={args.suite!r}, env_ids={args.env_ids!r}, command={args.command!r}")  # fmt: skip
+    chosen = (args.suite is not None, bool(args.env_ids), args.command is not None)
+    if chosen not in ((True, False, False), (False, True, True)) and not (args.list and not any(chosen)):
+        raise ValueError("expected either `suite`, or `env_ids` and `command`, got "
+                         f"{args.suite}, {args.env_ids} and {args.command!r}")  # fmt: skip
     for name, lowest in (("num_seeds", 1), ("start_seed", 0), ("num_cpus", 1), ("retries", 0), ("probe_seconds", 1)):
-        value = getattr(args, name)
-        if value is not None and not value >= lowest:
-            raise ValueError(f"expected `{name}` to be at least {lowest}, got {value}")
+        if getattr(args, name) is not None and not getattr(args, name) >= lowest:
+            raise ValueError(f"expected `{name}` to be at least {lowest}, got {getattr(args, name)}")
     if args.address is not None and args.num_cpus is not None:
-        raise ValueError("expected `num_cpus` without `address`: a cluster knows its cores")
+        raise ValueError(f"expected no `num_cpus` beside `address`, whose nodes know theirs, got {args.num_cpus}")
     if args.results.exists() and not args.results.is_dir():
         raise ValueError(f"expected `results` to be a folder, got the file {args.results}")
 
@@ -165,18 +165,16 @@ def choose(args) -> list[tuple[str, list[Experiment], range]]:
 
 
 def read_settings(experiment: Experiment, modules: dict = {}) -> dict:  # noqa: B006  (a script is loaded once)
-    """All arguments of a run of it, by the script's own parser, so that what it refuses is refused before any run."""
-    for name in ("--env-id", "--seed", "--resume"):
-        if any(word.replace("_", "-").split("=")[0] == name for word in experiment.arguments):
-            raise ValueError(f"expected the runs' arguments to be without {name}, which is set for each of them")
-    script = experiment.script
+    """All arguments of its runs, by the script's own parser, so that what it refuses is refused before any run."""
+    script, env_id, arguments = experiment
     if script not in modules:
         spec = importlib.util.spec_from_file_location(script.stem, script)
         modules[script] = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(modules[script])
-    if not hasattr(modules[script], "parse_args"):
-        raise ValueError(f"expected `command` to run a script that makes checkpoints, got {script.name}")
-    own, sys.argv = sys.argv, [script.name, "--env-id", experiment.env_id, *experiment.arguments]
+    if "--resume" in arguments or not hasattr(modules[script], "parse_args"):
+        raise ValueError(f"expected a script that makes checkpoints, and no --resume, got {script.name} "
+                         f"{shlex.join(arguments)}")  # fmt: skip
+    own, sys.argv = sys.argv, [script.name, *arguments, "--env-id", env_id]
     try:
         return dict(vars(modules[script].parse_args()[0]))
     finally:
@@ -224,23 +222,20 @@ def last_line(log: Path) -> str:
         return re.split(r"[\r\n]+", file.read().decode(errors="replace").strip())[-1]
 
 
-def lock(file, wait: float = 1.0) -> None:
+def lock(file) -> None:
     """Wait until no other process has the file locked. A lock ends with the last process that the file was handed to,
     so that of a run's log with the run, even where what started the run was lost before."""
-    if sys.platform != "win32":
-        import fcntl
-
-        while True:
-            try:
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(wait)
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(1)
 
 
 def launch(run: Run, cwd: Path, log, *more: str) -> subprocess.Popen:
     script, env_id, arguments = run.experiment
-    command = [sys.executable, str(script), "--env-id", env_id, *arguments, "--seed", str(run.seed), *more]
-    log.write(f"$ {shlex.join(command)}\n".encode())
+    command = [sys.executable, str(script), *arguments, "--env-id", env_id, "--seed", str(run.seed), *more]
+    log.write(f"\n$ {shlex.join(command)}\n".encode())
     log.flush()
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -251,13 +246,13 @@ def train(run: Run, results: Path) -> None:
     with open(run.log(results), "ab") as log:
         lock(log)
         for folder in find_folders(run, results):
-            with open(folder / ".lock", "ab") as claim:  # of the script, which somebody may have started by hand
+            with open(folder / ".lock", "ab") as claim:  # the script's own, of a run that somebody started by hand
                 lock(claim)
         folder, _, complete = read_checkpoint(run, results)
         if complete:
             return
-        for lost in set(find_folders(run, results)) - {folder}:  # before its first checkpoint
-            if not (lost / "checkpoint.pt").exists():
+        if folder is None:  # what was lost before its first checkpoint starts anew
+            for lost in find_folders(run, results):
                 shutil.rmtree(lost)
         process = launch(run, results, log, *(("--resume", str(folder.relative_to(results))) if folder else ()))
         try:
@@ -322,13 +317,9 @@ def describe(runs: list[Run], done: dict[str, int]) -> None:
     """Print a line an experiment."""
     for group in by_experiment(runs):
         script, env_id, arguments = group[0].experiment
-        frames = sum(done.get(run.name, 0) for run in group)
+        ready = sum(done.get(run.name, 0) for run in group) / 1e6
         print(f"{script.name} --env-id {env_id} {shlex.join(arguments)}: seeds {group[0].seed}-{group[-1].seed}, "
-              f"{len(group)} x {millions(group[0].frames)}" + (f", {millions(frames)} done" if frames else ""))  # fmt: skip
-
-
-def millions(frames: int) -> str:
-    return f"{frames / 1e6:.4g}M frames"
+              f"{len(group)} x {group[0].frames / 1e6:.4g}M frames" + f", {ready:.4g}M done" * (ready > 0))  # fmt: skip
 
 
 def estimate(todo: list[Run], done: dict[str, int], ray, seconds: float) -> None:
@@ -375,7 +366,7 @@ def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]
             count = f"{len(todo) - len(pending) - len(failed)} of {len(todo)} done, {len(failed)} failed"
             shown = show([count, *bars], shown)
     except KeyboardInterrupt:
-        print("stopping: each run saves at the end of its rollout", flush=True)
+        print("stopping: each run saves at the end of its rollout; the same command goes on", flush=True)
         for ref in pending:
             ray.cancel(ref)
         ray.wait(pending, num_returns=len(pending), timeout=300)
@@ -390,7 +381,7 @@ if __name__ == "__main__":
         plans = {name: make_plan(chosen, args.arguments, seeds) for name, chosen, seeds in choose(args)}
         if args.list:
             for name, runs in plans.items():
-                print(f"{name}: {len(runs)} runs, {millions(sum(run.frames for run in runs))}")
+                print(f"{name}: {len(runs)} runs, {sum(run.frames for run in runs) / 1e6:.4g}M frames")
                 describe(runs, {})
             sys.exit()
         (runs,) = plans.values()
