@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -150,18 +151,13 @@ def check_args(args):
         raise ValueError(f"expected `results` to be a folder, got the file {args.results}")
 
 
-def choose(args) -> list[tuple[str, list[Experiment], range]]:
-    """Suites, or the command's experiments, with a name and the seeds."""
-    seeds = range(args.start_seed, args.start_seed + (args.num_seeds or (3 if args.command else PAPER_SEEDS)))
-    if args.command is None:
-        return [(name, suite, seeds) for name, suite in SUITES.items() if args.suite in (None, name)]
+def read_command(args) -> list[Experiment]:
     words = shlex.split(args.command)
     if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
         del words[0]
     if not words or not words[0].endswith(".py") or not Path(words[0]).is_file():
         raise ValueError(f"expected `command` to be python, a script and its arguments, got {args.command!r}")
-    script = Path(words[0]).resolve()
-    return [("command", [Experiment(script, env_id, tuple(words[1:])) for env_id in args.env_ids], seeds)]
+    return [Experiment(Path(words[0]).resolve(), env_id, tuple(words[1:])) for env_id in args.env_ids]
 
 
 def read_settings(experiment: Experiment, modules: dict = {}) -> dict:  # noqa: B006  (a script is loaded once)
@@ -270,19 +266,16 @@ def measure_speed(run: Run, seconds: float) -> int:
     """A task of Ray: the frames a second that a new run shows after so many seconds of training."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "wb") as log:
         process = launch(run, Path(folder), log)
-        end = None
-        try:
-            while process.poll() is None and (end is None or time.monotonic() < end):
-                time.sleep(0.1)
-                if end is None and "SPS=" in last_line(Path(log.name)):
-                    end = time.monotonic() + seconds
-        finally:
-            process.kill()
-            process.wait()
-        found = re.findall(r"SPS=(\d+)", Path(log.name).read_text(errors="replace"))
-        if not found:
+        while process.poll() is None and "SPS=" not in last_line(Path(log.name)):
+            time.sleep(0.1)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+        process.wait()
+        speeds = re.findall(r"SPS=(\d+)", Path(log.name).read_text(errors="replace"))
+        if not speeds:
             raise RuntimeError(last_line(Path(log.name)))
-        return max(1, int(found[-1]))
+        return max(1, int(speeds[-1]))
 
 
 def show(lines: list[str], shown: int) -> int:
@@ -331,17 +324,12 @@ def estimate(todo: list[Run], done: dict[str, int], ray, seconds: float) -> None
         try:
             speed = ray.get(ref)
         except ray.exceptions.RayError as error:
-            sys.exit(f"error: {group[0].name}: {reason(error)}")
+            sys.exit(f"error: {group[0].name}: {str(error).splitlines()[-1]}")
         left = [(run.frames - done[run.name]) / speed / 3600 for run in group]
         print(f"{speed} frames/s, {sum(left):.2f} hours of a core: {group[0].name} to {group[-1].seed}", flush=True)
         hours += left
     print(f"about {max(sum(hours) / cores, *hours):.2f} hours on {cores} cores, start-up left out, if all goes on at "
           f"the speed of the first {seconds:g} s; imitation may later slow a run down or rest")  # fmt: skip
-
-
-def reason(error: Exception) -> str:
-    """The run's own last words, in what Ray raises."""
-    return str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
 
 
 def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]:
@@ -359,7 +347,7 @@ def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]
                 try:
                     ray.get(ref)
                 except ray.exceptions.RayError as error:
-                    failed[names[ref]] = reason(error)
+                    failed[names[ref]] = str(error).splitlines()[-1]
             started = [names[ref] for ref in pending if logs[names[ref]].exists()]
             bars = [f"{name}: {last_line(logs[name])}" for name in started
                     if logs[name].stat().st_size > old.get(name, 0)]  # fmt: skip
@@ -378,7 +366,10 @@ if __name__ == "__main__":
     args = tyro.cli(Args, description=__doc__)
     try:
         check_args(args)
-        plans = {name: make_plan(chosen, args.arguments, seeds) for name, chosen, seeds in choose(args)}
+        chosen = {"command": read_command(args)} if args.command else SUITES
+        seeds = range(args.start_seed, args.start_seed + (args.num_seeds or (3 if args.command else PAPER_SEEDS)))
+        plans = {name: make_plan(suite, args.arguments, seeds) for name, suite in chosen.items()
+                 if args.suite in (None, name)}  # fmt: skip
         if args.list:
             for name, runs in plans.items():
                 print(f"{name}: {len(runs)} runs, {sum(run.frames for run in runs) / 1e6:.4g}M frames")
@@ -393,17 +384,13 @@ if __name__ == "__main__":
     todo = [run for run in runs if not states[run.name][2]]
     describe(runs, done)
     print(f"{len(runs)} runs, {len(runs) - len(todo)} of them complete in {results}", flush=True)
-    failed = {}
-    if todo:
-        ray = start_ray(args)
-        if args.dry_run:
-            estimate(todo, done, ray, args.probe_seconds)
-        else:
-            failed = run_all(todo, results, ray, args.retries)
-        ray.shutdown()
+    if not todo:
+        sys.exit()
+    ray = start_ray(args)
+    if args.dry_run:
+        sys.exit(estimate(todo, done, ray, args.probe_seconds))
+    failed = run_all(todo, results, ray, args.retries)
     for name, words in failed.items():
         print(f"failed: {name}: {words} (all it printed: {results / 'logs' / name}.log)")
-    if failed:
-        sys.exit(1)
-    if not args.dry_run:
-        print(f"curves: python cleanrl_scripts/report.py --runs {results / 'runs'}/* --png curves.png")
+    print(f"curves: python cleanrl_scripts/report.py --runs {results / 'runs'}/* --png curves.png")
+    sys.exit(1 if failed else 0)
