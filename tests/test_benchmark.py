@@ -73,7 +73,8 @@ def commands(tmp_path, seed):
 def training(tmp_path):
     """Processes that train in the folder, and their parents: pairs of ids by seed."""
     found = {}
-    for line in subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines():
+    ps = subprocess.run(["ps", "-ewwo", "pid,ppid,args"], capture_output=True, text=True, check=True)
+    for line in ps.stdout.splitlines():
         pid, parent, args = line.split(maxsplit=2)
         seed = re.search(r"ppo_rapid\.py .*--seed (\d+)", args)
         if seed and "benchmark.py" not in args and os.path.realpath(f"/proc/{pid}/cwd") == str(tmp_path / "benchmark"):
@@ -131,7 +132,8 @@ def test_an_ablation_differs_from_rapid_in_one_argument(script):
            "no_buffer": ("score_as_reward", True), "ppo": ("rapid", False),
            "pure_exploration": ("pure_exploration", True), "whole_episodes": ("whole_episodes", True),
            "steps_1": ("bc_steps", 1), "steps_10": ("bc_steps", 10), "steps_20": ("bc_steps", 20),
-           "buffer_1000": ("buffer_size", 1000), "buffer_5000": ("buffer_size", 5000), "buffer_50000": ("buffer_size", 50_000)}  # fmt: skip
+           "buffer_1000": ("buffer_size", 1000), "buffer_5000": ("buffer_size", 5000),
+           "buffer_50000": ("buffer_size", 50_000)}  # fmt: skip
     seen = set()
     for suite in ("fig3", "table1", "fig5", "appendix_d", "fig6", "whole_episodes", "maze_analysis"):
         by_name = settings(script, suite)
@@ -257,12 +259,13 @@ def test_a_dry_run_measures_the_time_and_leaves_nothing(finish, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_has_each_run_save_and_stop_and_the_same_command_goes_on(start, finish, tmp_path, number):
     argv = ("--env-ids", ENV, "--num-cpus", 1, "--num-seeds", 1, "--command")
     process = start(*argv, command(1000, save_every=10**9))
     log = tmp_path / "benchmark" / "logs" / f"{RUN.format(1)}.log"
     wait_until(lambda: log.exists() and "SPS=" in log.read_text(), process)
+    assert len(training(tmp_path)[1]) == 1
     process.send_signal(number)
     assert process.wait() == 130
     assert not training(tmp_path)
