@@ -1,5 +1,6 @@
 """Suites against the paper's text, and real runs on Ray: failed, stopped, lost, and asked for again."""
 
+import fcntl
 import os
 import re
 import runpy
@@ -158,6 +159,15 @@ def test_weights_rooms_and_annealing_are_those_of_the_text(script):
     assert {a["bc_anneal_until"] for a in settings(script, "maze_analysis").values()} == {5 * M}
 
 
+def test_the_page_has_every_suite_and_no_flag_that_there_is_not(script):
+    page = (SCRIPTS.parent / "docs" / "benchmark.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\d+) \| [^|]+ \|$", page, re.M)
+    assert {name: int(number) for name, number in rows} == {name: len(suite) for name, suite in script.SUITES.items()}
+    sources = "".join(path.read_text() for path in SCRIPTS.glob("*.py"))
+    flags = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", page)} - {"head"}
+    assert flags and all(re.search(rf"^    {flag}: ", sources, re.M) for flag in flags)
+
+
 def test_suites_share_the_runs_that_are_the_same(script):
     for suite in ("table1", "appendix_d", "whole_episodes"):
         own, fig3 = settings(script, suite), settings(script, "fig3")
@@ -274,6 +284,18 @@ def test_a_signal_has_each_run_save_and_stop_and_the_same_command_goes_on(start,
     assert code == 0, out
     assert frames(tmp_path) == {RUN.format(1): reached + ROLLOUT}
     assert ["--resume" in line for line in commands(tmp_path, 1)] == [False, True]
+
+
+def test_a_log_stays_locked_as_long_as_there_is_a_process_that_it_was_handed_to(script, tmp_path):
+    with open(tmp_path / "log", "ab") as log:
+        script.lock(log)
+        process = subprocess.Popen(["sleep", "600"], stdout=log)
+    with open(tmp_path / "log", "ab") as log:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process.kill()
+        process.wait()
+        script.lock(log)
 
 
 def test_a_run_whose_worker_is_killed_goes_on_and_is_not_trained_beside(start, tmp_path):
