@@ -49,7 +49,7 @@ from rapid_wrappers.checkpoint import (
 )
 from rapid_wrappers.evaluation import play
 from rapid_wrappers.pictures import draw_buffer
-from rapid_wrappers.run_folder import claim_folder, make_folder, remove_if_empty
+from rapid_wrappers.run_folder import claim_folder, describe_process, make_folder, remove_if_empty
 from rapid_wrappers.scores import LOCAL_SCORES, episode_score
 
 
@@ -549,11 +549,9 @@ if __name__ == "__main__":
         writer = SummaryWriter(run_dir, purge_step=global_step + 1 if global_step else None)
     except OSError as error:
         sys.exit(f"error: {error}")
-    writer.add_text(
-        "hyperparameters",
-        "|param|value|\n|-|-|\n%s" % ("\n".join([f"|{key}|{value}|" for key, value in vars(args).items()])),
-        global_step,
-    )
+    for tag, table in (("hyperparameters", vars(args)), ("process", describe_process())):
+        rows = "\n".join([f"|{key}|{value}|" for key, value in table.items()])
+        writer.add_text(tag, f"|param|value|\n|-|-|\n{rows}", global_step)
 
     # rollout storage
     shape = (args.num_steps, args.num_envs)

@@ -4,14 +4,17 @@ import atexit
 import errno
 import itertools
 import os
+import platform
 import shlex
 import shutil
+import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["claim_folder", "make_folder", "remove_if_empty"]
+__all__ = ["claim_folder", "describe_process", "make_folder", "remove_if_empty"]
 
 _LOCK = ".lock"
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -59,6 +62,22 @@ def remove_if_empty(folder: str) -> None:
     """Leave no folder behind where a run ended before it began."""
     if os.path.isdir(folder) and set(os.listdir(folder)) <= {_LOCK}:
         shutil.rmtree(folder)
+
+
+def describe_process() -> dict[str, str]:
+    """What to state beside a result: the command, the commit that the script is of ("-dirty" with changes to tracked
+    files; empty where Git knows none) and the machine."""
+    script = Path(sys.argv[0]).resolve()
+    git = ["git", "-C", str(script.parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        commit = ""
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError):  # Linux, where Python knows the architecture only
+        names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+        processor = next(iter(names), processor)
+    return {"command": shlex.join(["python", script.name, *sys.argv[1:]]), "commit": commit, "machine": processor}
 
 
 def _last_words(checkpoint: Path, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
