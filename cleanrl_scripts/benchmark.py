@@ -239,6 +239,7 @@ def launch(run: Run, cwd: Path, log, *more: str) -> subprocess.Popen:
 
 def train(run: Run, results: Path) -> None:
     """A task of Ray: start the run or go on with it, to its end."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup or a script's & started ignores it, and so us
     with open(run.log(results), "ab") as log:
         lock(log)
         for folder in find_folders(run, results):

@@ -74,9 +74,9 @@ def describe_process() -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired):
         commit = ""
     processor = platform.processor() or platform.machine()
-    with suppress(OSError):  # Linux, where Python knows the architecture only
-        names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-        processor = next(iter(names), processor)
+    with suppress(OSError, StopIteration):  # Linux, where Python knows the architecture only
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     return {"command": shlex.join(["python", script.name, *sys.argv[1:]]), "commit": commit, "machine": processor}
 
 
