@@ -1,62 +1,74 @@
-"""Learning curves of finished runs: a table (CSV) and a picture (PNG) from their TensorBoard files.
+"""What finished runs show: curves, tables and a page, from their TensorBoard files or from the CSVs kept of them.
 
-python cleanrl_scripts/report.py --runs runs/rapid-MultiRoom-N7-S4-v0__* --csv curve.csv --png curve.png
+python cleanrl_scripts/report.py --runs runs/* --out report
+python cleanrl_scripts/report.py --out cleanrl_scripts/results/minigrid --readme README.md
 
-The measure is that of the paper: the mean return of the last 100 training episodes. Runs with fewer are left out.
+The measure is that of the paper: the mean return of the last 100 training episodes, looked at every 1280 frames.
 """
 
+import html
 import logging
+import os
+import re
+import warnings
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import tyro
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-RETURN = "charts/episodic_return"
-WINDOW = 100
+try:
+    import matplotlib.pyplot as plt
+    import pandas as pd
+    import tabulate  # noqa: F401  (what pandas writes Markdown with)
+    from rliable import library as rly
+    from rliable import metrics
+except ModuleNotFoundError as error:
+    raise SystemExit(f"error: report.py needs {error.name}: pip install 'rapid-wrappers[report]'") from None
+
+RETURN, PROCESS = "charts/episodic_return", "process/text_summary"
+WINDOW, LOOK_EVERY, POINTS = 100, 1_280, 250
+RUN = ["env_id", "experiment", "seed"]
+# Table 1 of the paper, in its columns "rapid" to "no_ranking": mean of the highest mean return of five seeds in 20M
+# frames. Read off Figure 3: millions of frames of RAPID to a mean return, its peak and its end.
+PAPER, PAPER_FRAMES = Path(__file__).parent / "results" / "paper.csv", 20e6
 
 
 @dataclass
 class Args:
-    runs: list[Path]
-    """folders of the runs, one seed each; their names give experiment and seed"""
-    csv: Path | None = None
-    """where to write the curves: environment and experiment, seed, frames, mean return (and success rate)"""
-    png: Path | None = None
-    """where to draw them, a panel an environment: mean over seeds, and range from the lowest to the highest"""
-    thresholds: tuple[float, ...] = (0.5, 0.75)
-    """mean returns for which the first frame that reaches them is printed"""
+    out: Path
+    """folder of the report: runs.csv and curves.csv, curves.png and .svg, tables.md, index.html. The runs in its CSVs
+    are shown beside the new ones; without --runs these alone"""
+    runs: tuple[Path, ...] = ()
+    """folders of runs, one seed each; their names give environment, experiment and seed"""
+    thresholds: tuple[float, ...] = (0.5, 0.6)
+    """mean returns; of each the first frame that reaches it is kept"""
     success: bool = False
-    """count a positive return as success, as where only a goal pays; the rate is printed and goes into the CSV"""
+    """count a positive return as success, as where only a goal pays"""
     share_y: bool = True
     """whether all panels have one scale of returns"""
-    every: int = 10_000
-    """frames between two points of a curve"""
-    sample_every: int = 1_280
-    """frames between two looks at the mean return for its maximum, as in the paper"""
+    main: str | None = None
+    """the experiment that is compared with the others and with the paper; by default the one of most runs"""
+    title: str = "RAPID"
+    """what the report is of"""
+    note: str = ""
+    """a sentence more for the caption"""
+    commit: str = ""
+    """the commit of runs that did not note theirs"""
+    readme: Path | None = None
+    """a Markdown file; what stands in it between the lines "<!-- report: NAME -->", NAME being the folder's, and
+    "<!-- end of report -->" is replaced"""
 
 
-def parse_name(run: Path) -> tuple[str, str]:
-    """What the run is of, "environment experiment", and its seed."""
+def parse_name(run: Path) -> tuple[str, str, int]:
     try:
         left, seed, _ = run.name.rsplit("__", 2)
         env_id, experiment = left.split("__", 1)
+        return env_id, experiment, int(seed)
     except ValueError:
         raise SystemExit(f"error: expected {run} to be named ENV__EXPERIMENT__SEED__TIME, as the scripts do") from None
-    return f"{env_id} {experiment}", seed
-
-
-def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray, float]:
-    """Frame and return of each finished episode, and the minutes from the first to the last event (pauses included)."""
-    if not run.is_dir():
-        raise SystemExit(f"error: expected a run's folder, got {run}")
-    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of points that a resumed run took again
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
-    events.Reload()
-    points = events.Scalars(RETURN) if RETURN in events.Tags()["scalars"] else []
-    minutes = (points[-1].wall_time - events.FirstEventTimestamp()) / 60 if points else 0.0
-    return np.array([p.step for p in points]), np.array([p.value for p in points]), minutes
 
 
 def mean_return(frames: np.ndarray, returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,84 +83,335 @@ def sample(frames: np.ndarray, values: np.ndarray, every: int) -> tuple[np.ndarr
     return grid, values[np.searchsorted(frames, grid, side="right") - 1]
 
 
-def draw(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], png: Path, share_y: bool) -> None:
-    try:
-        import matplotlib.pyplot as plt
-    except ModuleNotFoundError:
-        raise SystemExit("error: --png needs matplotlib: pip install 'rapid-wrappers[report]'") from None
-    panels = list(dict.fromkeys(name.split(" ")[0] for name in curves))
-    columns = min(len(panels), 3)
+def read_run(folder: Path, args: Args) -> tuple[dict, pd.DataFrame] | None:
+    """The run's row of runs.csv and its curve; None, and a word, where it has too few episodes."""
+    if not folder.is_dir():
+        raise SystemExit(f"error: expected a run's folder, got {folder}")
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of points that a resumed run took again
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+    events.Reload()
+    points = events.Scalars(RETURN) if RETURN in events.Tags()["scalars"] else []
+    if len(points) < WINDOW:
+        print(f"{folder.name}: left out, with {len(points)} finished episodes of the {WINDOW} that are needed")
+        return None
+    noted: dict[str, dict[str, None]] = {"command": {}, "commit": {}, "machine": {}}  # several where it was resumed
+    for event in events.Tensors(PROCESS) if PROCESS in events.Tags()["tensors"] else ():
+        text = event.tensor_proto.string_val[0].decode()
+        for key, value in re.findall(r"^\|(command|commit|machine)\|(.+)\|$", text, re.M):
+            noted[key][value] = None
+    ends, returns = np.array([p.step for p in points]), np.array([p.value for p in points])
+    frames, means = mean_return(ends, returns)
+    every = max(1, round(frames[-1] / POINTS / LOOK_EVERY)) * LOOK_EVERY
+    run = dict(zip(RUN, parse_name(folder), strict=True))
+    highest = sample(frames, means, LOOK_EVERY)[1].max(initial=means[-1])
+    row = run | {"frames": frames[-1], "highest": highest.round(4), "last": means[-1].round(4)}
+    for threshold in args.thresholds:
+        row[f"to_{threshold:g}"] = frames[np.argmax(means >= threshold)] if means.max() >= threshold else np.nan
+    grid, values = sample(frames, means, every)
+    curve = {"frames": grid, "mean_return": values.round(4)}
+    if args.success:
+        row["last_success"] = (returns[-WINDOW:] > 0).mean()
+        curve["success_rate"] = sample(*mean_return(ends, returns > 0), every)[1]
+    row["minutes"] = round((points[-1].wall_time - events.FirstEventTimestamp()) / 60, 1)
+    row |= {key: " / ".join(values) for key, values in noted.items()}
+    row["commit"] = row["commit"] or args.commit
+    return row, pd.DataFrame(run | curve)
+
+
+def collect(args: Args) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs and curves that the folder has already, and the new ones, which take the place of the same there."""
+    rows, curves, seen = [], [], {}
+    for folder in sorted(args.runs):
+        name = parse_name(folder)
+        if name in seen:
+            raise SystemExit(f"error: expected one run a seed, got {seen[name]} and {folder}: use --exp-name")
+        seen[name] = folder
+        if found := read_run(folder, args):
+            rows.append(found[0])
+            curves.append(found[1])
+    if (args.out / "runs.csv").exists():
+        old = [pd.read_csv(args.out / f"{name}.csv", dtype={"commit": str}) for name in ("runs", "curves")]
+        kept = [table[[tuple(run) not in seen for run in table[RUN].itertuples(index=False)]] for table in old]
+    elif rows:
+        kept = [pd.DataFrame(), pd.DataFrame()]
+    else:
+        raise SystemExit(
+            f"error: expected a run with {WINDOW} episodes, or runs.csv and curves.csv in {args.out}, got neither"
+        )
+    tables = pd.concat([kept[0], pd.DataFrame(rows)]), pd.concat([kept[1], *curves])
+    order = {env_id: rank for rank, env_id in enumerate(pd.read_csv(PAPER).env_id if PAPER.exists() else ())}
+    ranked = lambda column: column.map(lambda env_id: (order.get(env_id, len(order)), env_id))  # noqa: E731
+    return tuple(
+        table.sort_values([*RUN, "frames"], ignore_index=True, key=lambda c: ranked(c) if c.name == "env_id" else c)
+        for table in tables
+    )
+
+
+def bootstrap(statistic, *scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A statistic of scores (seeds, tasks, ...) and its 95 % interval: rliable's, stratified by task."""
+    key, values = ("x", scores[0]) if len(scores) == 1 else ("x,y", scores)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # rliable hands its seed on in arch's old way
+        point, bounds = rly.get_interval_estimates(
+            {key: values}, statistic, reps=2_000, random_state=np.random.RandomState(0)
+        )
+    return point[key], *bounds[key]
+
+
+def read_paper(env_id: str, experiment: str) -> dict[str, float]:
+    """What the paper has of this task: "level", of Table 1, if the experiment is in it; of RAPID all else."""
+    paper = pd.read_csv(PAPER, index_col="env_id") if PAPER.exists() else pd.DataFrame()
+    column = {"ppo_rapid": "rapid", "paper": "rapid"}.get(experiment, experiment.removeprefix("paper_"))
+    if env_id not in paper.index or column not in paper.columns[:6]:
+        return {}
+    return {"level": paper.at[env_id, column]} | (paper.loc[env_id].iloc[6:].to_dict() if column == "rapid" else {})
+
+
+def short(env_id: str) -> str:
+    return re.sub(r"^rapid-|-v\d+$", "", env_id)
+
+
+def millions(frames: float) -> str:
+    return f"{frames / 1e6:.3g}"
+
+
+def summarize(runs: pd.DataFrame) -> pd.DataFrame:
+    """Print-ready: a row an environment and experiment, mean and deviation over seeds, the paper's beside them."""
+    rows = []
+    for (env_id, experiment), group in runs.groupby(RUN[:2], sort=False):
+        paper, one = read_paper(env_id, experiment), len(group) == 1
+        row = {"": short(env_id), "experiment": experiment, "seeds": ", ".join(map(str, group.seed)),
+               "frames": f"{group.frames.min() / 1e6:.1f}"}  # fmt: skip
+        for name in [name for name in runs if name.startswith("to_")]:
+            reached = group[name].dropna()
+            cell = f"{millions(reached.mean())}" if len(reached) else "never"
+            cell += f" ({millions(reached.min())}-{millions(reached.max())})" if len(reached) > 1 else ""
+            row[name.replace("_", " ")] = cell + f", {len(reached)} of {len(group)}" * (0 < len(reached) < len(group))
+            row[f"paper {name[3:]}"] = "" if name not in paper else f"{paper[name]:g}".replace("nan", "never")
+        bound = ">= " if "level" in paper and group.frames.min() < 0.99 * PAPER_FRAMES else ""
+        row["highest"] = f"{bound}{group.highest.mean():.3f}" + (not one) * f" +- {group.highest.std():.3f}"
+        _, low, high = bootstrap(lambda x: np.array([x.mean()]), group.highest.to_numpy()[:, None])
+        row["95 %"] = "" if one else f"{low[0]:.3f}-{high[0]:.3f}"
+        row["Table 1"] = f"{paper['level']:.3f}" if "level" in paper else ""
+        row["last"] = f"{group['last'].mean():.3f}"
+        if "last_success" in group:
+            row["success"] = f"{group.last_success.mean():.2f}"
+        row["minutes"] = f"{group.minutes.mean():.0f}"
+        rows.append(row)
+    table = pd.DataFrame(rows).fillna("")
+    return table[[name for name in table if table[name].any()]]
+
+
+def compare(curves: pd.DataFrame, main: str) -> pd.DataFrame:
+    """The main experiment against each other one, on the tasks and frames that both have, of two seeds or more:
+    interquartile mean of the highest mean return, and the probability that a run of the main one is the better."""
+    rows = []
+    for other in [name for name in curves.experiment.unique() if name != main]:
+        scores: dict[str, tuple[list, list]] = {}
+        for env_id, task in curves.groupby("env_id", sort=False):
+            ends = {name: task[task.experiment == name].groupby("seed").frames.max() for name in (main, other)}
+            if min(map(len, ends.values())) >= 2:
+                within = task[task.frames <= min(end.min() for end in ends.values())]
+                scores[env_id] = tuple(
+                    within[within.experiment == name].groupby("seed").mean_return.max().to_list() for name in ends
+                )
+        if not scores:
+            continue
+        seeds = min(len(values) for pair in scores.values() for values in pair)
+        ours, theirs = (np.array([pair[i][:seeds] for pair in scores.values()]).T for i in (0, 1))  # (seeds, tasks)
+        row = {"": f"{main} and {other}", "tasks": ", ".join(map(short, scores)), "seeds": seeds}
+        for name, values in ((main, ours), (other, theirs)):
+            point, low, high = bootstrap(lambda x: np.array([metrics.aggregate_iqm(x)]), values)
+            on_one_scale = len(scores) == 1 or np.abs([ours, theirs]).max() <= 1
+            row[f"IQM of {'the first' if name == main else 'the second'}"] = (
+                f"{point[0]:.3f} ({low[0]:.3f}-{high[0]:.3f})" if on_one_scale else "")  # fmt: skip
+        point, low, high = bootstrap(lambda x, y: np.array([metrics.probability_of_improvement(x, y)]), ours, theirs)
+        rows.append(row | {"P(first > second)": f"{point[0]:.2f} ({low[0]:.2f}-{high[0]:.2f})"})
+    return pd.DataFrame(rows)
+
+
+VERDICTS = {
+    "Holds": ("Table 1, within 0.01", "a mean return of 0.5 in no more frames (millions)",
+              "as much is lost from the best million of frames to the last"),
+    "Better than the paper": ("over Table 1 by more than 0.01",
+                              "a mean return of 0.5 in half the frames or less (millions)",
+                              "less is lost from the best million of frames to the last"),
+    "Not reached": ("Table 1", "a mean return of 0.5 in the paper's frames (millions)",
+                    "more is lost from the best million of frames to the last"),
+}  # fmt: skip
+
+
+def conclude(runs: pd.DataFrame, curves: pd.DataFrame, main: str) -> list[str]:
+    """What of the paper holds, what is better and what is not reached, a sentence each; the paper's in parentheses."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for env_id, group in runs[runs.experiment == main].groupby("env_id", sort=False):
+        paper = read_paper(env_id, main)
+
+        def judge(criterion: int, ours: float, theirs: float, is_better: bool, holds: bool, env_id=env_id) -> None:
+            verdict = list(VERDICTS)[1 if is_better else 0 if holds else 2]
+            words = f"{short(env_id)} {ours:.3g} ({theirs:.3g})".replace("nan", "never")
+            found.setdefault((verdict, criterion), []).append(words)
+
+        if "level" in paper:
+            level, theirs = group.highest.mean(), paper["level"]
+            judge(0, level, theirs, level > theirs + 0.01, level >= theirs - 0.01)
+        if "to_0.5" in paper and "to_0.5" in group:
+            frames, theirs = group["to_0.5"].mean(skipna=False) / 1e6, paper["to_0.5"]
+            limit = np.inf if np.isnan(theirs) else theirs  # ours is nan where a seed never reached it: not below
+            judge(1, frames, theirs, frames <= limit / 2, frames <= limit)
+        if "last" in paper and group.frames.min() > 0.99 * PAPER_FRAMES:
+            curve = curves[(curves.env_id == env_id) & (curves.experiment == main)]
+            millions_ = curve.groupby(["seed", curve.frames // 1e6]).mean_return.mean().groupby(level=1).mean()
+            fall, theirs = millions_.max() - millions_.iloc[-1], paper["peak"] - paper["last"]
+            judge(2, round(fall, 3), round(theirs, 3), fall < theirs - 0.02, fall < theirs + 0.02)
+    lines = []
+    for verdict, texts in VERDICTS.items():
+        parts = [f"{text}: {', '.join(found[verdict, i])}" for i, text in enumerate(texts) if (verdict, i) in found]
+        if found:
+            lines.append(f"**{verdict}:** {'; '.join(parts) or 'nothing'}.")
+    return lines
+
+
+def draw(curves: pd.DataFrame, share_y: bool) -> dict[str, bytes]:
+    """The curves as "png" and "svg": a panel an environment; where seeds are several, with the interval of the mean."""
+    panels = list(curves.env_id.unique())
+    columns = min(len(panels), 4 if len(panels) > 6 else 3)
     rows = -(-len(panels) // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(6, 3.5) if len(panels) == 1 else (3.5 * columns, 2.8 * rows), layout="constrained",
-        squeeze=False, sharey=share_y,
-    )  # fmt: skip
-    experiments = list(dict.fromkeys(name.split(" ", 1)[1] for name in curves))
-    labels = {}
-    for experiment in experiments:
-        numbers = sorted(len(seeds) for name, seeds in curves.items() if name.split(" ", 1)[1] == experiment)
-        span = str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}-{numbers[-1]}"
-        labels[experiment] = f"{experiment}, {span} seed{'' if span == '1' else 's'}"
-    for panel, axes in zip(panels, grid.flat, strict=False):
-        axes.set_title(panel, fontsize="medium")
-        for name, seeds in curves.items():
-            env_id, experiment = name.split(" ", 1)
-            if env_id != panel:
-                continue
-            start = max(frames[0] for frames, _ in seeds.values())
-            end = min(frames[-1] for frames, _ in seeds.values())
-            points = np.linspace(start, end, 300)
-            values = np.stack([np.interp(points, *curve) for curve in seeds.values()])  # (num_seeds, 300)
-            color = f"C{experiments.index(experiment)}"
-            axes.plot(points / 1e6, values.mean(axis=0), color=color, label=labels.pop(experiment, None))
-            axes.fill_between(points / 1e6, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, lw=0)
-        axes.set_xlabel("frames (millions)")
-        axes.grid(alpha=0.3)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    figure.supylabel(f"mean return of the last {WINDOW} episodes", fontsize="medium")
-    figure.legend(loc="outside lower center", ncols=min(len(experiments), 3), frameon=False, fontsize="small")
-    figure.savefig(png, dpi=150)
+    style = ["tableau-colorblind10", {"svg.hashsalt": "report", "svg.fonttype": "none", "legend.fontsize": "small"}]
+    with plt.style.context(style):
+        figure, grid = plt.subplots(
+            rows, columns, figsize=(6, 3.5) if len(panels) == 1 else (3.1 * columns, 2.6 * rows), layout="constrained",
+            squeeze=False, sharey=share_y,
+        )  # fmt: skip
+        looks = {name: {"color": f"C{i % 10}", "ls": ("-", "--", "-.", ":")[i % 4]}
+                 for i, name in enumerate(curves.experiment.unique())}  # fmt: skip
+        handles = {}
+        for panel, axes in zip(panels, grid.flat, strict=False):
+            axes.set_title(short(panel), fontsize="medium")
+            for name, group in curves[curves.env_id == panel].groupby("experiment", sort=False):
+                seeds = [run for _, run in group.groupby("seed")]
+                points = np.linspace(
+                    max(run.frames.iloc[0] for run in seeds), min(run.frames.iloc[-1] for run in seeds), POINTS
+                )
+                values = np.stack([np.interp(points, run.frames, run.mean_return) for run in seeds])  # (seeds, POINTS)
+                (handles[name],) = axes.plot(points / 1e6, values.mean(axis=0), lw=1.2, **looks[name])
+                if len(seeds) > 1:
+                    _, low, high = bootstrap(lambda x: x.mean(axis=(0, 1)), values[:, None])
+                    axes.fill_between(points / 1e6, low, high, color=looks[name]["color"], alpha=0.25, lw=0)
+                paper = read_paper(panel, name)
+                if "to_0.5" in paper:
+                    handles["Table 1 of the paper"] = axes.axhline(paper["level"], color="0.4", lw=0.8, ls=(0, (1, 3)))
+                    if paper["to_0.5"] * 1e6 <= curves[curves.env_id == panel].frames.max():
+                        (handles["the paper's frames to 0.5"],) = axes.plot(paper["to_0.5"], 0.5, "x", color="0.2")
+            axes.set_xlabel("frames (millions)", fontsize="small")
+            axes.tick_params(labelsize="small")
+            axes.grid(alpha=0.3)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        figure.supylabel(f"mean return of the last {WINDOW} episodes", fontsize="medium")
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+        pictures = {}
+        for kind, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None}})):
+            figure.savefig(file := BytesIO(), format=kind, **options)
+            pictures[kind] = file.getvalue()
+        plt.close(figure)
+    return pictures
+
+
+def describe(runs: pd.DataFrame, note: str) -> str:
+    """The caption: what is shown, seeds, commits and machines."""
+    seeds = {
+        name: ", ".join(map(str, sorted(group.seed.unique()))) for name, group in runs.groupby("experiment", sort=False)
+    }
+    commits = {
+        commit: None for commits in runs.commit.fillna("").astype(str) for commit in commits.split(" / ") if commit
+    }
+    machines = {name: None for names in runs.machine.fillna("") for name in names.split(" / ") if name}
+    return " ".join(filter(None, [
+        f"Mean return of the last {WINDOW} training episodes, its mean over seeds and the 95 % interval of that by a "
+        "bootstrap stratified by task (one seed: none), to the frames that all of them have.",
+        f"Seeds: {'; '.join(f'{name} {numbers}' for name, numbers in seeds.items())}.",
+        f"Commit: {', '.join(commits)}." if commits else "", f"On {', '.join(machines)}." if machines else "", note,
+    ]))  # fmt: skip
+
+
+EXPLAINED = (
+    f"Frames in millions; to X: the first that reach a mean return of X, mean over the seeds that do (lowest-highest). "
+    f"Highest: of looks every {LOOK_EVERY} frames, mean and sample deviation over seeds, and the interval of the mean; "
+    f">= with fewer frames than the paper's 20M, in which it may still rise."
+)
+
+COMPARED = (
+    "IQM: interquartile mean over runs and tasks of the highest mean return in the frames that both have; P: "
+    "probability that a run of the first is better than one of the second on the same task. Both by rliable, with "
+    "95 % intervals."
+)
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>body {{ font: 16px/1.5 sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
+svg {{ width: 100%; height: auto }}
+table {{ border-collapse: collapse; font-size: 14px; display: block; overflow-x: auto }}
+th, td {{ padding: 2px 8px; text-align: left; border-bottom: 1px solid #ccc; white-space: nowrap }}
+pre {{ margin: 0; font-size: 12px; overflow-x: auto }}</style>
+{body}
+</html>
+"""
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content.encode() if isinstance(content, str) else content)
+    os.replace(new, path)
+
+
+def replace_section(readme: Path, name: str, section: str) -> str:
+    """The file's text with the section between its marks."""
+    text, marks = readme.read_text(), (f"<!-- report: {name} -->\n", "<!-- end of report -->")
+    before, mark, rest = text.partition(marks[0])
+    if not mark or marks[1] not in rest:
+        raise SystemExit(f"error: expected {readme} to have the lines {marks[0].strip()} and {marks[1]}")
+    return before + mark + "\n" + section + "\n" + rest[rest.index(marks[1]) :]
 
 
 if __name__ == "__main__":
     args = tyro.cli(Args, description=__doc__)
-    for name in ("every", "sample_every"):
-        if getattr(args, name) < 1:
-            raise SystemExit(f"error: expected `{name}` to be positive, got {getattr(args, name)}")
-    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
-    successes: dict[str, dict[str, np.ndarray]] = {}
-    for run in sorted(args.runs):
-        name, seed = parse_name(run)
-        frames, returns, minutes = read_episodes(run)
-        if len(returns) < WINDOW:
-            print(f"{run.name}: left out, with {len(returns)} finished episodes of the {WINDOW} that are needed")
-            continue
-        if seed in curves.get(name, {}):
-            raise SystemExit(f"error: expected one run a seed, got two of {name} with seed {seed}: use --exp-name")
-        rates = mean_return(frames, returns > 0)[1]
-        frames, values = mean_return(frames, returns)
-        successes.setdefault(name, {})[seed] = rates
-        curves.setdefault(name, {})[seed] = frames, values
-        reached = [f"{t} at {frames[np.argmax(values >= t)] / 1e6:.3f}M" for t in args.thresholds if values.max() >= t]
-        highest = sample(frames, values, args.sample_every)[1].max(initial=values[-1])
-        if args.success:
-            best = sample(frames, rates, args.sample_every)[1].max(initial=rates[-1])
-            reached += [f"success rate at most {best:.2f}, last {rates[-1]:.2f}"]
-        reached += [f"maximum {highest:.3f}", f"last {values[-1]:.3f}", f"{frames[-1] / 1e6:.2f}M in {minutes:.0f} min"]
-        print(f"{run.name}: {', '.join(reached)}")
-    if not curves:
-        raise SystemExit("error: none of the runs has enough finished episodes")
-    if args.png:
-        draw(curves, args.png, args.share_y)
-    if args.csv:
-        rows = ["experiment,seed,frames,mean_return" + ",success_rate" * args.success]
-        for experiment, seeds in curves.items():
-            for seed, (frames, values) in seeds.items():
-                grid, means = sample(frames, values, args.every)
-                _, rates = sample(frames, successes[experiment][seed], args.every)
-                points = zip(grid, means, rates, strict=True)
-                rows += [f"{experiment},{seed},{f},{v:.4f}" + f",{s:.2f}" * args.success for f, v, s in points]
-        if len(rows) == 1:
-            raise SystemExit(f"error: no run has a point at a multiple of {args.every} frames: lower --every")
-        args.csv.write_text("\n".join(rows) + "\n")
+    plt.switch_backend("agg")
+    runs, curves = collect(args)
+    main = args.main or runs.experiment.value_counts(sort=False).idxmax()
+    if main not in set(runs.experiment):
+        raise SystemExit(f"error: expected `main` to be one of {', '.join(runs.experiment.unique())}, got {main}")
+    caption, conclusions = describe(runs, args.note), conclude(runs, curves, main)
+    tables = [summarize(runs), compare(curves, main)]
+    pictures = draw(curves, args.share_y)
+    commands = runs.command.dropna().unique()
+
+    texts = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), EXPLAINED]
+    if len(tables[1]):
+        texts += [tables[1].to_markdown(index=False, disable_numparse=True), COMPARED]
+    if args.readme:
+        picture = f"![{args.title}]({Path(os.path.relpath(args.out, args.readme.parent)).as_posix()}/curves.png)"
+        readme = replace_section(args.readme, args.out.resolve().name, "\n\n".join([*texts, picture, f"*{caption}*\n"]))
+    texts = [f"# {args.title}", *texts, "![curves](curves.png)", caption, *(f"    {command}" for command in commands)]
+
+    page = [f"<h1>{html.escape(args.title)}</h1>"]
+    page += [re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", f"<p>{html.escape(line)}</p>") for line in conclusions]
+    page += [re.sub(r"(?s)^.*?(?=<svg)", "", pictures["svg"].decode()), f"<p>{html.escape(caption)}</p>"]
+    for frame, words in zip(tables, (EXPLAINED, COMPARED), strict=True):
+        page += [frame.to_html(index=False, border=0), f"<p>{html.escape(words)}</p>"] if len(frame) else []
+    page += [f"<pre>{html.escape(command)}</pre>" for command in commands]
+
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        whole = {name: "Int64" for name in runs if name.startswith("to_")}
+        for name, frame in (("runs", runs.astype(whole)), ("curves", curves)):
+            write(args.out / f"{name}.csv", frame.to_csv(index=False))
+        for kind, picture in pictures.items():
+            write(args.out / f"curves.{kind}", picture)
+        write(args.out / "tables.md", "\n\n".join(texts) + "\n")
+        write(args.out / "index.html", PAGE.format(title=html.escape(args.title), body="\n".join(page)))
+        if args.readme:
+            write(args.readme, readme)
+    except OSError as error:
+        raise SystemExit(f"error: {error}") from None
+    print(tables[0].to_string(index=False), f"the report is in {args.out}", sep="\n")

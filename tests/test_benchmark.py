@@ -272,7 +272,9 @@ def test_a_dry_run_measures_the_time_and_leaves_nothing(finish, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_has_each_run_save_and_stop_and_the_same_command_goes_on(start, finish, tmp_path, number):
     argv = ("--env-ids", ENV, "--num-cpus", 1, "--num-seeds", 1, "--command")
-    in_background = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}  # as nohup and & of a script do
+    in_background = {
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    }  # as nohup and & of a script do
     process = start(*argv, command(1000, save_every=10**9), **(in_background if number == signal.SIGTERM else {}))
     log = tmp_path / "benchmark" / "logs" / f"{RUN.format(1)}.log"
     wait_until(lambda: log.exists() and "SPS=" in log.read_text(), process)

@@ -1,84 +1,262 @@
+import html.parser
+import re
 import runpy
 import sys
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import trim_mean
 from torch.utils.tensorboard import SummaryWriter
 
-matplotlib.use("Agg")
-SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "report.py")
+ROOT = Path(__file__).parents[1]
+SCRIPT = str(ROOT / "cleanrl_scripts" / "report.py")
+RESULTS = ROOT / "cleanrl_scripts" / "results"
+FILES = ["curves.csv", "curves.png", "curves.svg", "index.html", "runs.csv", "tables.md"]
+N7_S4, N12_S10, S4R3 = "rapid-MultiRoom-N7-S4-v0", "rapid-MultiRoom-N12-S10-v0", "rapid-KeyCorridorS4R3-v0"
 
 
-def report(monkeypatch, *argv):
-    monkeypatch.setattr(sys, "argv", ["report.py", *map(str, argv)])
-    runpy.run_path(SCRIPT, run_name="__main__")
+@pytest.fixture
+def report(monkeypatch, tmp_path):
+    """Run the script on these folders, into the folder `out`, and return what it wrote there."""
+
+    def report(*runs, out="out", **options):
+        flags = [str(part) for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
+        flags = [part for part in flags if part != "True"]
+        argv = ["report.py", "--out", str(tmp_path / out), *(["--runs", *map(str, runs)] if runs else []), *flags]
+        monkeypatch.setattr(sys, "argv", argv)
+        runpy.run_path(SCRIPT, run_name="__main__")
+        return {path.name: path.read_bytes() for path in (tmp_path / out).iterdir()}
+
+    return report
 
 
-def write(folder, returns):
+def write(folder, returns, every=10, **process):
     with SummaryWriter(folder) as writer:
+        if process:
+            rows = "\n".join(f"|{key}|{value}|" for key, value in process.items())
+            writer.add_text("process", f"|param|value|\n|-|-|\n{rows}", 0)
         for number, value in enumerate(returns):
-            writer.add_scalar("charts/episodic_return", value, 10 * (number + 1))
+            writer.add_scalar("charts/episodic_return", value, every * (number + 1))
+    return folder
 
 
-def test_a_report_has_the_mean_of_the_last_hundred_episodes_of_each_seed(tmp_path, monkeypatch, capsys):
-    returns = np.arange(300) / 300
-    runs = [tmp_path / f"Env-v0__method__{seed}__0" for seed in (1, 2)]
-    write(runs[0], returns)
-    write(runs[1], returns / 2)
-    csv, png = tmp_path / "curve.csv", tmp_path / "curve.png"
-    report(monkeypatch, "--runs", *runs, "--csv", csv, "--png", png, "--every", 500, "--thresholds", 0.5)
-    rows = [line.split(",") for line in csv.read_text().splitlines()]
-    assert rows[0] == ["experiment", "seed", "frames", "mean_return"]
-    expected = {frames: returns[frames // 10 - 100 : frames // 10].mean() for frames in (1000, 1500, 2000, 2500, 3000)}
-    assert {int(f): float(v) for _, seed, f, v in rows[1:] if seed == "1"} == pytest.approx(expected, abs=1e-4)
-    assert [float(v) for _, seed, _, v in rows[1:] if seed == "2"][-1] == pytest.approx(expected[3000] / 2, abs=1e-4)
-    first = next(n for n in range(100, 301) if returns[n - 100 : n].mean() >= 0.5)
-    out = capsys.readouterr().out.splitlines()
-    assert f"0.5 at {first / 1e5:.3f}M" in out[0]
-    assert " at " not in out[1]
-    assert png.stat().st_size > 10_000
+def read(folder, name):
+    return pd.read_csv(folder / f"{name}.csv").set_index(["env_id", "experiment", "seed"])
 
 
-def test_the_success_rate_is_the_share_of_positive_returns(tmp_path, monkeypatch, capsys):
-    run, csv = tmp_path / "Env-v0__method__1__0", tmp_path / "curve.csv"
-    write(run, [0.0] * 100 + [0.9] * 50 + [0.0] * 90)
-    report(monkeypatch, "--runs", run, "--csv", csv, "--every", 200, "--success", "--sample-every", 100)
-    rows = [line.split(",") for line in csv.read_text().splitlines()]
-    assert rows[0] == ["experiment", "seed", "frames", "mean_return", "success_rate"]
-    assert {int(f): float(s) for _, _, f, _, s in rows[1:]} == {
-        1000: 0, 1200: 0.2, 1400: 0.4, 1600: 0.5, 1800: 0.5, 2000: 0.5, 2200: 0.3, 2400: 0.1,
-    }  # fmt: skip
-    assert "success rate at most 0.50, last 0.10" in capsys.readouterr().out
+def table(text):
+    """The rows of the first Markdown table in it, by their first two cells."""
+    lines = re.search(r"(?:^\|.*\n)+", text, re.M)[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {tuple(row[:2]): dict(zip(head, row, strict=True)) for row in rows}
 
 
-def test_environments_and_methods_are_kept_apart_and_a_seed_may_not_come_twice(tmp_path, monkeypatch):
+def test_a_run_has_the_mean_of_the_last_hundred_episodes(report, tmp_path):
+    returns = np.arange(3000) / 3000
+    report(write(tmp_path / "Env-v0__my__method__1__0", returns, 100), thresholds=0.3)
+    means = {n: returns[n - 100 : n].mean() for n in range(100, 3001)}
+    run = read(tmp_path / "out", "runs").loc["Env-v0", "my__method", 1]
+    assert run.frames == 300_000
+    assert run["to_0.3"] == 100 * next(n for n, mean in means.items() if mean >= 0.3)
+    assert [run["highest"], run["last"]] == pytest.approx([means[3000]] * 2, abs=1e-4)
+    curve = read(tmp_path / "out", "curves")
+    assert list(curve.frames) == list(range(10_240, 300_000, 1_280))
+    assert list(curve.mean_return) == pytest.approx([means[f // 100] for f in curve.frames], abs=1e-4)
+
+
+def test_the_highest_is_that_of_looks_every_1280_frames_and_a_curve_has_at_most_some_hundred_points(report, tmp_path):
+    returns = np.zeros(5_000)
+    returns[1000:1100] = 1  # the mean is 1 after the 1100th episode alone: at 1 100 000 frames, and 0.99 beside it
+    report(write(tmp_path / "Env-v0__method__1__0", returns, 1000))
+    assert read(tmp_path / "out", "runs").highest.item() == 1  # 859 * 1280 = 1 099 520, 860 * 1280 = 1 100 800
+    returns[1000:1101] = [*[1] * 99, 0, 0]
+    report(write(tmp_path / "Env-v0__other__1__0", np.insert(returns, 0, 0), 640), out="other")
+    assert read(tmp_path / "other", "runs").highest.item() == 0.99
+    frames = read(tmp_path / "out", "curves").frames.to_numpy()
+    assert 200 < len(frames) < 300 and set(np.diff(frames)) == {frames[1] - frames[0]} and frames[0] % 1_280 == 0
+
+
+def test_the_success_rate_is_the_share_of_positive_returns(report, tmp_path):
+    run = write(tmp_path / "Env-v0__method__1__0", [0.0] * 100 + [0.9] * 50 + [0.0] * 90, 64)
+    files = report(run, success=True)
+    curve = read(tmp_path / "out", "curves").set_index("frames").success_rate
+    assert curve.to_dict() == {
+        6400: 0,
+        7680: 0.2,
+        8960: 0.4,
+        10240: 0.5,
+        11520: 0.5,
+        12800: 0.5,
+        14080: 0.3,
+        15360: 0.1,
+    }
+    assert table(files["tables.md"].decode())["Env", "method"]["success"] == "0.10"
+
+
+def test_environments_and_methods_are_kept_apart_and_a_seed_may_not_come_twice(report, tmp_path):
     names = ("Env-v0__my__method__1__0", "Env-v0__ppo__1__0", "Other-v0__ppo__1__0", "Env-v0__ppo__1__5")
-    runs = [tmp_path / name for name in names]
-    for run in runs:
-        write(run, [-50.0] * 100)
-    csv = tmp_path / "curve.csv"
-    report(monkeypatch, "--runs", *runs[:3], "--csv", csv, "--every", 1000, "--png", tmp_path / "curve.png")
-    rows = [line.split(",")[:2] for line in csv.read_text().splitlines()[1:]]
-    assert rows == [["Env-v0 my__method", "1"], ["Env-v0 ppo", "1"], ["Other-v0 ppo", "1"]]
-    with pytest.raises(SystemExit, match="two of Env-v0 ppo with seed 1"):
-        report(monkeypatch, "--runs", *runs)
+    runs = [write(tmp_path / name, [-50.0] * 200) for name in names]
+    report(*runs[:3])
+    expected = {("Env-v0", "my__method", 1), ("Env-v0", "ppo", 1), ("Other-v0", "ppo", 1)}
+    assert set(read(tmp_path / "out", "runs").index) == set(read(tmp_path / "out", "curves").index) == expected
+    with pytest.raises(SystemExit, match=r"one run a seed, got .*ppo__1__0 and .*ppo__1__5"):
+        report(*runs)
 
 
-def test_a_run_with_too_few_episodes_is_left_out_and_named(tmp_path, monkeypatch, capsys):
-    short, empty = tmp_path / "Env-v0__method__1__0", tmp_path / "Env-v0__method__2__0"
-    write(short, [0.0] * 99)
-    empty.mkdir()
-    with pytest.raises(SystemExit, match="enough finished episodes"):
-        report(monkeypatch, "--runs", short, empty)
+def test_a_run_with_too_few_episodes_is_left_out_and_named(report, tmp_path, capsys):
+    short = write(tmp_path / "Env-v0__method__1__0", [0.0] * 99)
+    (empty := tmp_path / "Env-v0__method__2__0").mkdir()
+    with pytest.raises(SystemExit, match="expected a run with 100 episodes"):
+        report(short, empty)
     assert [line.split(", ")[1] for line in capsys.readouterr().out.splitlines()] == [
         "with 99 finished episodes of the 100 that are needed",
         "with 0 finished episodes of the 100 that are needed",
     ]
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("argv", [["--runs", "runs"], ["--runs", "a__b__1__0", "--every", "0"]])
-def test_a_wrong_argument_ends_with_a_clear_message(argv, monkeypatch):
-    with pytest.raises(SystemExit, match="error: expected"):
-        report(monkeypatch, *argv)
+@pytest.mark.parametrize(("run", "words"), [("runs", "to be named ENV__"), ("a__b__1__0", "a run's folder")])
+def test_a_wrong_folder_ends_with_a_clear_message(report, run, words):
+    with pytest.raises(SystemExit, match=f"error: expected .*{words}"):
+        report(run)
+
+
+def test_the_csvs_alone_give_the_same_report_and_new_runs_stand_beside_old_ones(report, tmp_path):
+    rng = np.random.default_rng(0)
+    runs = [write(tmp_path / f"{env}__{name}__{seed}__0", rng.random(400), 200, command=f"python {seed}", commit="6e8")
+            for env in (S4R3, "Env-v0") for name in ("ppo_rapid", "ppo") for seed in (1, 2)]  # fmt: skip
+    first = report(*runs)
+    assert sorted(first) == FILES
+    assert report() == first
+    again = report(write(tmp_path / f"{S4R3}__ppo__2__9", [1.0] * 500, 200), write(tmp_path / "A__b__1__0", [0] * 100))
+    changed = read(tmp_path / "out", "runs")
+    assert len(changed) == 9 and changed.loc[S4R3, "ppo", 2].highest == 1
+    assert {len(curve) > 0 for _, curve in read(tmp_path / "out", "curves").groupby(level=[0, 1, 2])} == {True}
+    assert first["runs.csv"].splitlines()[1] in again["runs.csv"]
+    assert report(*runs, out="other") == first
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_intervals_are_those_of_a_bootstrap_over_seeds(report, tmp_path):
+    runs = [write(tmp_path / f"Env-v0__{name}__{seed}__0", [value] * 200)
+            for name, values in (("apart", (0, 1)), ("alike", (0.5, 0.5)), ("one", (0.5,)))
+            for seed, value in enumerate(values)]  # fmt: skip
+    rows = table(report(*runs)["tables.md"].decode())
+    # of two seeds a draw has the mean 0, 0.5 or 1, each end a quarter of the time
+    assert rows["Env", "apart"]["95 %"] == "0.000-1.000" and rows["Env", "apart"]["highest"] == "0.500 +- 0.707"
+    assert rows["Env", "alike"]["95 %"] == "0.500-0.500" and rows["Env", "alike"]["highest"] == "0.500 +- 0.000"
+    assert rows["Env", "one"]["95 %"] == "" and rows["Env", "one"]["highest"] == "0.500"
+
+
+def test_methods_are_compared_by_interquartile_mean_and_probability_in_the_frames_that_both_have(report, tmp_path):
+    ours = {"A-v0": (0.9, 0.7, 0.8), "B-v0": (0.2, 0.5, 0.6)}
+    theirs = {"A-v0": (0.1, 0.75), "B-v0": (0.4, 0.1)}
+    runs = [write(tmp_path / f"{env}__{name}__{seed}__0", [value] * 200 + [1.0] * (name == "ours") * 300, 100)
+            for name, values in (("ours", ours), ("theirs", theirs))
+            for env, seeds in values.items() for seed, value in enumerate(seeds)]  # fmt: skip
+    text = report(*runs)["tables.md"].decode()
+    row = table(text[text.index("Highest: ") :])["ours and theirs", "A, B"]
+    values = [np.array([scores[env][:2] for env in ours]) for scores in (ours, theirs)]
+    for name, scores in zip(("IQM of the first", "IQM of the second"), values, strict=True):
+        assert row[name].startswith(f"{trim_mean(scores.ravel(), 0.25):.3f} (")
+    better = np.mean([np.mean(a[:, None] > b) for a, b in zip(*values, strict=True)])
+    assert row["P(first > second)"].startswith(f"{better:.2f} (")
+    assert row["seeds"] == "2"
+
+
+def test_returns_of_different_scales_have_no_common_mean(report, tmp_path):
+    runs = [write(tmp_path / f"{env}__{name}__{seed}__0", [value] * 200)
+            for env, value in (("A-v0", 900.0), ("B-v0", 1.0)) for name in ("a", "b") for seed in (1, 2)]  # fmt: skip
+    text = report(*runs)["tables.md"].decode()
+    row = table(text[text.index("Highest: ") :])["a and b", "A, B"]
+    assert row["IQM of the first"] == "" and row["P(first > second)"].startswith("0.50 (")
+
+
+def level(value, reached, fall=0.0, frames=20_000_000):
+    """Returns of a run that has this value from a share of its frames on, and in the end so much less."""
+    returns = np.zeros(2_000)
+    returns[int(reached * 2_000) :] = value
+    returns[-100:] -= fall
+    return returns, frames // 2_000
+
+
+def test_what_holds_is_better_and_is_not_reached_follows_from_the_papers_figures(report, tmp_path):
+    curves = {N7_S4: level(0.78, 0.02, fall=0.1), N12_S10: level(0.6, 0.5), S4R3: level(0.9, 0.5)}
+    runs = [
+        write(tmp_path / f"{env}__ppo_rapid__{seed}__0", *curve) for env, curve in curves.items() for seed in (1, 2)
+    ]
+    runs += [write(tmp_path / f"{N7_S4}__no_ranking__1__0", *level(0.1, 0.5, frames=10_000_000))]
+    text = report(*runs, title="Title")["tables.md"].decode()
+    holds, better, missed = re.findall(r"^\*\*.*$", text, re.M)
+    fall = "as much is lost from the best million of frames to the last"
+    assert holds == f"**Holds:** Table 1, within 0.01: MultiRoom-N7-S4 0.78 (0.787); {fall}: KeyCorridorS4R3 0 (0.02)."
+    assert "over Table 1 by more than 0.01: KeyCorridorS4R3 0.9 (0.473)" in better
+    assert re.search(r"half the frames or less \(millions\): KeyCorridorS4R3 10\.\d \(never\)", better)
+    assert "less is lost from the best million of frames to the last: MultiRoom-N12-S10 0 (0.06)" in better
+    assert "Table 1: MultiRoom-N12-S10 0.6 (0.644)" in missed
+    assert "the paper's frames (millions): MultiRoom-N7-S4 1.05 (0.47), MultiRoom-N12-S10 10.8 (3.5)" in missed
+    assert "more is lost from the best million of frames to the last: MultiRoom-N7-S4 0.052 (0)" in missed
+    rows = table(text)
+    assert list(rows) == [("MultiRoom-N7-S4", "no_ranking"), ("MultiRoom-N7-S4", "ppo_rapid"),
+                          ("MultiRoom-N12-S10", "ppo_rapid"), ("KeyCorridorS4R3", "ppo_rapid")]  # fmt: skip
+    assert rows["MultiRoom-N7-S4", "no_ranking"]["Table 1"] == "0.002"
+    assert rows["MultiRoom-N7-S4", "no_ranking"]["highest"] == ">= 0.100"
+    assert rows["MultiRoom-N7-S4", "ppo_rapid"]["highest"] == "0.780 +- 0.000"
+    assert rows["MultiRoom-N7-S4", "ppo_rapid"]["paper 0.5"] == "0.47"
+    assert rows["KeyCorridorS4R3", "ppo_rapid"]["paper 0.5"] == "never"
+
+
+def test_half_the_frames_is_better_and_up_to_all_of_them_holds(report, tmp_path):
+    for share, verdict in ((0.04, "half the frames or less"), (0.12, "no more frames"), (0.3, "in the paper's frames")):
+        name = f"{N12_S10}__ppo_rapid__1__0"  # the paper's takes 3.5 million
+        files = report(write(tmp_path / verdict / name, *level(0.7, share)), out=f"out {verdict}")
+        assert re.search(rf"0\.5 in .*{verdict[-12:]} \(millions\): MultiRoom-N12-S10", files["tables.md"].decode())
+
+
+def test_the_section_of_a_readme_is_replaced_and_nothing_else(report, tmp_path):
+    run = write(tmp_path / "Env-v0__a_b__1__0", [0.25] * 200, command="python a.py", commit="abc", machine="M")
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n\n<!-- report: out -->\nold\n<!-- end of report -->\n\nafter\n")
+    report(run, readme=readme, title="Curves", note="A note.")
+    text = readme.read_text()
+    assert text.startswith("before\n\n<!-- report: out -->\n") and text.endswith("<!-- end of report -->\n\nafter\n")
+    assert "old" not in text and "![Curves](out/curves.png)" in text
+    assert "Seeds: a_b 1. Commit: abc. On M. A note." in text
+    report(readme=readme, title="Curves", note="A note.")
+    assert readme.read_text() == text
+    readme.write_text("no marks")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(SystemExit, match="to have the lines <!-- report: out --> and <!-- end of report -->"):
+        report(write(tmp_path / "Env-v0__a_b__2__0", [0.5] * 200), readme=readme)
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_the_page_is_one_file_and_takes_names_as_text(report, tmp_path):
+    class Parser(html.parser.HTMLParser):
+        tags, links = [], []
+
+        def handle_starttag(self, tag, attributes):
+            self.tags.append(tag)
+            self.links += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+
+    run = write(tmp_path / "Env-v0__<b>&__1__0", [0.5] * 200, command="python a.py --exp-name '<i>'", commit="abc")
+    page = report(run)["index.html"].decode()
+    parser = Parser()
+    parser.feed(page)
+    assert {"svg", "table", "h1"} <= set(parser.tags) and not {"b", "i", "script", "link", "img"} & set(parser.tags)
+    assert all(link.startswith("#") for link in parser.links)
+    assert "--exp-name &#x27;&lt;i&gt;&#x27;" in page
+
+
+def test_what_is_not_written_whole_is_not_written(report, tmp_path, monkeypatch):
+    files = report(write(tmp_path / "Env-v0__a__1__0", [0.5] * 200))
+
+    def full(self, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(SystemExit, match="No space left"):
+        report(write(tmp_path / "Env-v0__a__2__0", [0.5] * 200))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files
