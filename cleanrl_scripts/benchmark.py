@@ -393,5 +393,5 @@ if __name__ == "__main__":
     failed = run_all(todo, results, ray, args.retries)
     for name, words in failed.items():
         print(f"failed: {name}: {words} (all it printed: {results / 'logs' / name}.log)")
-    print(f"curves: python cleanrl_scripts/report.py --runs {results / 'runs'}/* --png curves.png")
+    print(f"report: python cleanrl_scripts/report.py --runs {results / 'runs'}/* --out report")
     sys.exit(1 if failed else 0)

@@ -81,7 +81,8 @@ def make_agent(script: Any, args: Any, state: dict[str, Any], envs: gym.vector.V
     if script.__name__ == "ppo_rapid":
         shape = envs.single_observation_space.shape or ()
         inputs = state["agent"]["actor.0.weight"].shape[1]
-        agent = script.Agent(envs, len(shape) == 3 and inputs != math.prod(shape))  # whether it takes one-hot codes
+        takes_one_hot_codes = len(shape) == 3 and inputs != math.prod(shape)
+        agent = script.Agent(envs, takes_one_hot_codes, len(state["agent"]["actor.0.bias"]))
     elif script.__name__ == "ppo_rapid_cnn":
         agent = script.Agent(envs, args.bf16)
     else:

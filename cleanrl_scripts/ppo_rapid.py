@@ -101,6 +101,8 @@ class Args:
     """frames to train, in whole rollouts of num_envs * num_steps"""
     one_hot: bool = True
     """one-hot code MiniGrid's view (type, colour, state of each cell) instead of feeding the raw numbers"""
+    hidden_size: int = 128
+    """units in each of the two hidden layers of policy and of value; the paper has 64"""
     learning_rate: float | None = None
     """learning rate of Adam, for PPO and imitation; by default 3e-4, or 1e-4 with --no-one-hot"""
     anneal_lr: bool = False
@@ -168,14 +170,14 @@ class Args:
 
 # Table of Appendix A, and the authors' code where the paper is silent (time limits as terminations).
 PAPER = Args(
-    paper=True, total_timesteps=20_000_000, one_hot=False, learning_rate=1e-4, num_envs=1, buffer_size=10_000,
-    age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
+    paper=True, total_timesteps=20_000_000, one_hot=False, hidden_size=64, learning_rate=1e-4, num_envs=1,
+    buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 EVAL_SEED = 1_000_000  # of the levels of evaluations, whatever the run's seed
 # A checkpoint is of a run with these; others may change on the way.
-FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "one_hot", "num_envs", "num_steps")
+FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "one_hot", "hidden_size", "num_envs", "num_steps")
 
 
 def parse_args():
@@ -225,7 +227,7 @@ def check_args(args):
             if value is not None and not (math.isfinite(value) and condition(value)):
                 raise ValueError(f"expected `{name}` to be {what}, got {value}")
 
-    require(lambda x: x >= 1, "positive", "total_timesteps", "num_envs", "num_steps", "num_minibatches")
+    require(lambda x: x >= 1, "positive", "total_timesteps", "hidden_size", "num_envs", "num_steps", "num_minibatches")
     require(lambda x: x >= 1, "positive", "update_epochs", "torch_threads", "save_every")
     require(lambda x: x >= 1, "positive", "eval_every", "eval_episodes")
     require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until")
@@ -333,7 +335,7 @@ def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
 
 
 class Agent(nn.Module):
-    def __init__(self, envs, one_hot):
+    def __init__(self, envs, one_hot, hidden_size):
         super().__init__()
         shape = envs.single_observation_space.shape
         if one_hot:  # MiniGrid's cells: each a type, a colour and a state
@@ -343,18 +345,18 @@ class Agent(nn.Module):
             self.encode = lambda x: x.reshape(len(x), -1).float()
             first_layer, num_inputs = nn.Linear, int(np.prod(shape))
         self.critic = nn.Sequential(
-            layer_init(first_layer(num_inputs, 64)),
+            layer_init(first_layer(num_inputs, hidden_size)),
             nn.Tanh(),
-            layer_init(nn.Linear(64, 64)),
+            layer_init(nn.Linear(hidden_size, hidden_size)),
             nn.Tanh(),
-            layer_init(nn.Linear(64, 1), std=1.0),
+            layer_init(nn.Linear(hidden_size, 1), std=1.0),
         )
         self.actor = nn.Sequential(
-            layer_init(first_layer(num_inputs, 64)),
+            layer_init(first_layer(num_inputs, hidden_size)),
             nn.Tanh(),
-            layer_init(nn.Linear(64, 64)),
+            layer_init(nn.Linear(hidden_size, hidden_size)),
             nn.Tanh(),
-            layer_init(nn.Linear(64, envs.single_action_space.n), std=0.01),
+            layer_init(nn.Linear(hidden_size, envs.single_action_space.n), std=0.01),
         )
 
     def get_logits(self, x):
@@ -471,7 +473,7 @@ if __name__ == "__main__":
         sys.exit(f"error: {args.env_id}: {error}")
     first_action = int(envs.single_action_space.start)
 
-    agent = Agent(envs, args.one_hot and is_view).to(device)
+    agent = Agent(envs, args.one_hot and is_view, args.hidden_size).to(device)
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
 
     # RAPID

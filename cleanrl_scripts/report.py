@@ -50,7 +50,8 @@ class Args:
     share_y: bool = True
     """whether all panels have one scale of returns"""
     main: str | None = None
-    """the experiment that is compared with the others and with the paper; by default the one of most runs"""
+    """the experiment that is compared with the others and with the paper; by default the one of most runs, and of
+    several such a script's own name"""
     title: str = "RAPID"
     """what the report is of"""
     note: str = ""
@@ -120,25 +121,26 @@ def read_run(folder: Path, args: Args) -> tuple[dict, pd.DataFrame] | None:
 
 def collect(args: Args) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The runs and curves that the folder has already, and the new ones, which take the place of the same there."""
-    rows, curves, seen = [], [], {}
+    folders: dict[tuple[str, str, int], Path] = {}
     for folder in sorted(args.runs):
-        name = parse_name(folder)
-        if name in seen:
-            raise SystemExit(f"error: expected one run a seed, got {seen[name]} and {folder}: use --exp-name")
-        seen[name] = folder
-        if found := read_run(folder, args):
-            rows.append(found[0])
-            curves.append(found[1])
+        if folders.setdefault(name := parse_name(folder), folder) != folder:
+            raise SystemExit(f"error: expected one run a seed, got {folders[name]} and {folder}: use --exp-name")
+    new = {name: run for name, folder in folders.items() if (run := read_run(folder, args))}
+    old = [pd.DataFrame(), pd.DataFrame()]
     if (args.out / "runs.csv").exists():
-        old = [pd.read_csv(args.out / f"{name}.csv", dtype={"commit": str}) for name in ("runs", "curves")]
-        kept = [table[[tuple(run) not in seen for run in table[RUN].itertuples(index=False)]] for table in old]
-    elif rows:
-        kept = [pd.DataFrame(), pd.DataFrame()]
-    else:
+        try:
+            old = [pd.read_csv(args.out / f"{name}.csv", dtype={"commit": str}) for name in ("runs", "curves")]
+            old = [table[[run not in new for run in table[RUN].itertuples(index=False, name=None)]] for table in old]
+        except (OSError, ValueError, KeyError) as error:
+            raise SystemExit(
+                f"error: expected runs.csv and curves.csv in {args.out} to be of a report: {error}"
+            ) from None
+    elif not new:
         raise SystemExit(
             f"error: expected a run with {WINDOW} episodes, or runs.csv and curves.csv in {args.out}, got neither"
         )
-    tables = pd.concat([kept[0], pd.DataFrame(rows)]), pd.concat([kept[1], *curves])
+    rows, curves = [row for row, _ in new.values()], [curve for _, curve in new.values()]
+    tables = pd.concat([old[0], pd.DataFrame(rows)]), pd.concat([old[1], *curves])
     order = {env_id: rank for rank, env_id in enumerate(pd.read_csv(PAPER).env_id if PAPER.exists() else ())}
     ranked = lambda column: column.map(lambda env_id: (order.get(env_id, len(order)), env_id))  # noqa: E731
     return tuple(
@@ -175,6 +177,10 @@ def millions(frames: float) -> str:
     return f"{frames / 1e6:.3g}"
 
 
+def number(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
 def summarize(runs: pd.DataFrame) -> pd.DataFrame:
     """Print-ready: a row an environment and experiment, mean and deviation over seeds, the paper's beside them."""
     rows = []
@@ -189,11 +195,11 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
             row[name.replace("_", " ")] = cell + f", {len(reached)} of {len(group)}" * (0 < len(reached) < len(group))
             row[f"paper {name[3:]}"] = "" if name not in paper else f"{paper[name]:g}".replace("nan", "never")
         bound = ">= " if "level" in paper and group.frames.min() < 0.99 * PAPER_FRAMES else ""
-        row["highest"] = f"{bound}{group.highest.mean():.3f}" + (not one) * f" +- {group.highest.std():.3f}"
+        row["highest"] = f"{bound}{number(group.highest.mean())}" + (not one) * f" +- {number(group.highest.std())}"
         _, low, high = bootstrap(lambda x: np.array([x.mean()]), group.highest.to_numpy()[:, None])
-        row["95 %"] = "" if one else f"{low[0]:.3f}-{high[0]:.3f}"
+        row["95 %"] = "" if one else f"{number(low[0])}-{number(high[0])}"
         row["Table 1"] = f"{paper['level']:.3f}" if "level" in paper else ""
-        row["last"] = f"{group['last'].mean():.3f}"
+        row["last"] = number(group["last"].mean())
         if "last_success" in group:
             row["success"] = f"{group.last_success.mean():.2f}"
         row["minutes"] = f"{group.minutes.mean():.0f}"
@@ -224,7 +230,7 @@ def compare(curves: pd.DataFrame, main: str) -> pd.DataFrame:
             point, low, high = bootstrap(lambda x: np.array([metrics.aggregate_iqm(x)]), values)
             on_one_scale = len(scores) == 1 or np.abs([ours, theirs]).max() <= 1
             row[f"IQM of {'the first' if name == main else 'the second'}"] = (
-                f"{point[0]:.3f} ({low[0]:.3f}-{high[0]:.3f})" if on_one_scale else "")  # fmt: skip
+                f"{number(point[0])} ({number(low[0])}-{number(high[0])})" if on_one_scale else "")  # fmt: skip
         point, low, high = bootstrap(lambda x, y: np.array([metrics.probability_of_improvement(x, y)]), ours, theirs)
         rows.append(row | {"P(first > second)": f"{point[0]:.2f} ({low[0]:.2f}-{high[0]:.2f})"})
     return pd.DataFrame(rows)
@@ -272,7 +278,7 @@ def conclude(runs: pd.DataFrame, curves: pd.DataFrame, main: str) -> list[str]:
     return lines
 
 
-def draw(curves: pd.DataFrame, share_y: bool) -> dict[str, bytes]:
+def draw(curves: pd.DataFrame, main: str, share_y: bool) -> dict[str, bytes]:
     """The curves as "png" and "svg": a panel an environment; where seeds are several, with the interval of the mean."""
     panels = list(curves.env_id.unique())
     columns = min(len(panels), 4 if len(panels) > 6 else 3)
@@ -283,9 +289,9 @@ def draw(curves: pd.DataFrame, share_y: bool) -> dict[str, bytes]:
             rows, columns, figsize=(6, 3.5) if len(panels) == 1 else (3.1 * columns, 2.6 * rows), layout="constrained",
             squeeze=False, sharey=share_y,
         )  # fmt: skip
-        looks = {name: {"color": f"C{i % 10}", "ls": ("-", "--", "-.", ":")[i % 4]}
-                 for i, name in enumerate(curves.experiment.unique())}  # fmt: skip
-        handles = {}
+        names = sorted(curves.experiment.unique(), key=lambda name: (name != main, name))
+        looks = {name: {"color": f"C{i % 10}", "ls": ("-", "--", "-.", ":")[i % 4]} for i, name in enumerate(names)}
+        handles = dict.fromkeys(names)
         for panel, axes in zip(panels, grid.flat, strict=False):
             axes.set_title(short(panel), fontsize="medium")
             for name, group in curves[curves.env_id == panel].groupby("experiment", sort=False):
@@ -338,7 +344,7 @@ def describe(runs: pd.DataFrame, note: str) -> str:
 EXPLAINED = (
     f"Frames in millions; to X: the first that reach a mean return of X, mean over the seeds that do (lowest-highest). "
     f"Highest: of looks every {LOOK_EVERY} frames, mean and sample deviation over seeds, and the interval of the mean; "
-    f">= with fewer frames than the paper's 20M, in which it may still rise."
+    f">= with fewer frames than the paper's 20M, in which it may still rise. Minutes: pauses of a resumed run included."
 )
 
 COMPARED = (
@@ -378,12 +384,13 @@ if __name__ == "__main__":
     args = tyro.cli(Args, description=__doc__)
     plt.switch_backend("agg")
     runs, curves = collect(args)
-    main = args.main or runs.experiment.value_counts(sort=False).idxmax()
+    counts = runs.experiment.value_counts(sort=False)
+    main = args.main or max(counts.index, key=lambda name: (counts[name], name.startswith("ppo_rapid")))
     if main not in set(runs.experiment):
         raise SystemExit(f"error: expected `main` to be one of {', '.join(runs.experiment.unique())}, got {main}")
     caption, conclusions = describe(runs, args.note), conclude(runs, curves, main)
     tables = [summarize(runs), compare(curves, main)]
-    pictures = draw(curves, args.share_y)
+    pictures = draw(curves, main, args.share_y)
     commands = runs.command.dropna().unique()
 
     texts = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), EXPLAINED]

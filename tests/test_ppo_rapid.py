@@ -116,7 +116,7 @@ def test_the_default_run_learns_to_imitate_on_real_minigrid_and_logs_everything(
 def test_the_saved_network_loads_without_executing_anything_and_acts_the_same(train):
     run = train("--total-timesteps", 128, *SMALL)
     state = torch.load(run["model_path"], weights_only=True)
-    agent = run["Agent"](run["envs"], one_hot=True)
+    agent = run["Agent"](run["envs"], one_hot=True, hidden_size=128)
     agent.load_state_dict(state)
     assert torch.equal(agent.get_logits(run["b_obs"]), run["agent"].get_logits(run["b_obs"]))
     assert not list(Path("runs").rglob("*.tmp"))
@@ -281,7 +281,7 @@ def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(train):
     )
     assert (args.age_penalty, args.truncation_as_termination, args.bc_anneal_until) == (0, True, None)
     assert (args.gamma, args.gae_lambda, args.clip_coef, args.ent_coef, args.vf_coef) == (0.99, 0.95, 0.2, 0.01, 0.5)
-    assert run["agent"].actor[0].in_features == 147
+    assert run["agent"].actor[0].weight.shape == (64, 147)
     assert run["optimizer"].param_groups[0]["lr"] == 1e-4
 
 

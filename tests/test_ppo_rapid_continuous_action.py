@@ -437,7 +437,7 @@ def test_the_paper_flag_sets_the_papers_setting_and_others_override_it(monkeypat
 
 def test_its_flags_are_those_of_the_discrete_script_but_for_the_science():
     flags = [{field.name for field in dataclasses.fields(script.Args)} for script in (discrete, continuous)]
-    assert flags[0] - flags[1] == {"one_hot"}
+    assert flags[0] - flags[1] == {"one_hot", "hidden_size"}
     assert flags[1] - flags[0] == {
         "ppo_loss", "bc_loss", "local_score", "score_normalized", "init_std", "normalize_reward",
     }  # fmt: skip

@@ -1,6 +1,7 @@
 import html.parser
 import re
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -139,6 +140,15 @@ def test_the_csvs_alone_give_the_same_report_and_new_runs_stand_beside_old_ones(
     assert not list(tmp_path.rglob("*.new"))
 
 
+def test_a_run_that_is_left_out_takes_nothing_from_the_csvs_and_others_are_refused(report, tmp_path, capsys):
+    files = report(write(tmp_path / "Env-v0__a__1__0", [0.5] * 200))
+    assert report(write(tmp_path / "new" / "Env-v0__a__1__1", [0.9] * 50)) == files
+    assert "left out" in capsys.readouterr().out
+    (tmp_path / "out" / "curves.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match="to be of a report"):
+        report()
+
+
 def test_intervals_are_those_of_a_bootstrap_over_seeds(report, tmp_path):
     runs = [write(tmp_path / f"Env-v0__{name}__{seed}__0", [value] * 200)
             for name, values in (("apart", (0, 1)), ("alike", (0.5, 0.5)), ("one", (0.5,)))
@@ -260,3 +270,15 @@ def test_what_is_not_written_whole_is_not_written(report, tmp_path, monkeypatch)
     with pytest.raises(SystemExit, match="No space left"):
         report(write(tmp_path / "Env-v0__a__2__0", [0.5] * 200))
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files
+
+
+@pytest.mark.parametrize("name", [path.parent.name for path in RESULTS.glob("*/runs.csv")])
+def test_the_reports_that_are_kept_are_those_of_their_csvs(report, tmp_path, monkeypatch, name):
+    kept = {path.name: path.read_text() for path in (RESULTS / name).glob("*.[cm]*")}
+    shutil.copytree(RESULTS / name, tmp_path / name)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    title = kept["tables.md"].splitlines()[0].removeprefix("# ")
+    files = report(out=name, title=title, **({"readme": tmp_path / "README.md"} if name == "minigrid" else {}))
+    assert {file: files[file].decode() for file in kept} == kept
+    readme = (tmp_path / "README.md").read_text().replace(f"({name}/", f"(cleanrl_scripts/results/{name}/")
+    assert readme == (ROOT / "README.md").read_text()

@@ -221,6 +221,7 @@ def test_other_arguments_are_named_and_those_of_another_run_refused(finish, tmp_
         (("--env-id", "CartPole-v1"), "expected `env_id` to be 'rapid/KeyCorridorS3R1-v0' as before"),
         (("--num-envs", 8), "expected `num_envs` to be 4 as before"),
         (("--no-one-hot",), "expected `one_hot` to be True as before, got False"),
+        (("--hidden-size", 64), "expected `hidden_size` to be 128 as before, got 64"),
         (("--engine", "sync"), "expected `engine` to be 'native' as before"),
         (("--buffer-size", 10), "does not fit this run: expected at most `capacity`=10 pairs"),
     ):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rapid_wrappers.run_folder import claim_folder, make_folder, remove_if_empty
+from rapid_wrappers.run_folder import claim_folder, describe_process, make_folder, remove_if_empty
 
 
 def run(code, cwd):
@@ -53,3 +53,22 @@ def test_the_last_words_of_a_process_are_the_error_and_how_to_go_on(tmp_path, er
     assert ended.returncode == 1
     assert ("Traceback" in ended.stderr) == traceback
     assert ended.stderr.endswith("the last checkpoint is still there: --resume 'a b'\n")
+
+
+def test_a_process_is_described_by_command_commit_and_machine(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.touch()
+    monkeypatch.setattr(sys, "argv", [str(script), "--note", "two words"])
+    outside = describe_process()
+    assert outside["command"] == "python script.py --note 'two words'"
+    assert outside["commit"] == "" and outside["machine"]
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b.c"]
+    for arguments in (["init"], ["add", "."], ["commit", "-m", "first"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    commit = describe_process()["commit"]
+    assert len(commit) >= 7 and head.startswith(commit)
+    script.write_text("changed")
+    assert describe_process()["commit"] == f"{commit}-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert describe_process()["commit"] == ""
