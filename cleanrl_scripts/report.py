@@ -344,8 +344,9 @@ def describe(runs: pd.DataFrame, note: str) -> str:
 EXPLAINED = (
     f"Frames in millions; to X: the first that reach a mean return of X, mean over the seeds that do (lowest-highest). "
     f"Highest: of looks every {LOOK_EVERY} frames, mean and sample deviation over seeds, and the interval of the mean; "
-    f">= with fewer frames than the paper's 20M, in which it may still rise. Minutes: pauses of a resumed run included."
+    f"Minutes: pauses of a resumed run included."
 )
+BOUNDED = " >=: with fewer frames than the paper's 20M, in which it may still rise."
 
 COMPARED = (
     "IQM: interquartile mean over runs and tasks of the highest mean return in the frames that both have; P: "
@@ -391,9 +392,10 @@ if __name__ == "__main__":
     caption, conclusions = describe(runs, args.note), conclude(runs, curves, main)
     tables = [summarize(runs), compare(curves, main)]
     pictures = draw(curves, main, args.share_y)
-    commands = runs.command.dropna().unique()
+    commands = list(filter(None, runs.command.fillna("").unique()))
+    explained = EXPLAINED + BOUNDED * tables[0].highest.str.startswith(">=").any()
 
-    texts = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), EXPLAINED]
+    texts = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), explained]
     if len(tables[1]):
         texts += [tables[1].to_markdown(index=False, disable_numparse=True), COMPARED]
     if args.readme:
@@ -404,7 +406,7 @@ if __name__ == "__main__":
     page = [f"<h1>{html.escape(args.title)}</h1>"]
     page += [re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", f"<p>{html.escape(line)}</p>") for line in conclusions]
     page += [re.sub(r"(?s)^.*?(?=<svg)", "", pictures["svg"].decode()), f"<p>{html.escape(caption)}</p>"]
-    for frame, words in zip(tables, (EXPLAINED, COMPARED), strict=True):
+    for frame, words in zip(tables, (explained, COMPARED), strict=True):
         page += [frame.to_html(index=False, border=0), f"<p>{html.escape(words)}</p>"] if len(frame) else []
     page += [f"<pre>{html.escape(command)}</pre>" for command in commands]
 
