@@ -140,6 +140,8 @@ def collect(args: Args) -> tuple[pd.DataFrame, pd.DataFrame]:
             f"error: expected a run with {WINDOW} episodes, or runs.csv and curves.csv in {args.out}, got neither"
         )
     rows, curves = [row for row, _ in new.values()], [curve for _, curve in new.values()]
+    if rows and len(old[0]) and (odd := set(rows[0]) ^ set(old[0])):  # left empty they would read as "never"
+        raise SystemExit(f"error: expected --thresholds and --success as in {args.out}, got others: {', '.join(odd)}")
     tables = pd.concat([old[0], pd.DataFrame(rows)]), pd.concat([old[1], *curves])
     order = {env_id: rank for rank, env_id in enumerate(pd.read_csv(PAPER).env_id if PAPER.exists() else ())}
     ranked = lambda column: column.map(lambda env_id: (order.get(env_id, len(order)), env_id))  # noqa: E731
@@ -393,7 +395,7 @@ if __name__ == "__main__":
     tables = [summarize(runs), compare(curves, main)]
     pictures = draw(curves, main, args.share_y)
     commands = list(filter(None, runs.command.fillna("").unique()))
-    explained = EXPLAINED + BOUNDED * tables[0].highest.str.startswith(">=").any()
+    explained = EXPLAINED + BOUNDED * any(tables[0].highest.str.startswith(">="))
 
     texts = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), explained]
     if len(tables[1]):

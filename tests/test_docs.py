@@ -130,7 +130,7 @@ def test_every_command_on_a_page_can_be_given(page, monkeypatch):
 
 
 def test_defaults_and_the_papers_values_in_the_table_are_those_of_the_script(page, monkeypatch):
-    text, script = page
+    text, script = page[0].split("\n## Experiment results\n")[0], page[1]
     default, paper = arguments(script, monkeypatch), arguments(script, monkeypatch, "--paper")
     rows = re.findall(r"^\| `--([a-z0-9-]+)` \| (.+?) \| (.+?) \| ", text, re.M)
     assert len(rows) > 10

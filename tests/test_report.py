@@ -144,6 +144,8 @@ def test_a_run_that_is_left_out_takes_nothing_from_the_csvs_and_others_are_refus
     files = report(write(tmp_path / "Env-v0__a__1__0", [0.5] * 200))
     assert report(write(tmp_path / "new" / "Env-v0__a__1__1", [0.9] * 50)) == files
     assert "left out" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="got others: to_0"):
+        report(write(tmp_path / "Env-v0__b__1__0", [0.5] * 200), thresholds=0.3)
     (tmp_path / "out" / "curves.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SystemExit, match="to be of a report"):
         report()
@@ -273,12 +275,13 @@ def test_what_is_not_written_whole_is_not_written(report, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", [path.parent.name for path in RESULTS.glob("*/runs.csv")])
-def test_the_reports_that_are_kept_are_those_of_their_csvs(report, tmp_path, monkeypatch, name):
+def test_the_reports_that_are_kept_are_those_of_their_csvs(report, tmp_path, name):
     kept = {path.name: path.read_text() for path in (RESULTS / name).glob("*.[cm]*")}
     shutil.copytree(RESULTS / name, tmp_path / name)
     shutil.copy(ROOT / "README.md", tmp_path)
     title = kept["tables.md"].splitlines()[0].removeprefix("# ")
-    files = report(out=name, title=title, **({"readme": tmp_path / "README.md"} if name == "minigrid" else {}))
+    more = {"minigrid": {"readme": tmp_path / "README.md"}, "maze": {"main": "score_info_cell"}}
+    files = report(out=name, title=title, **more.get(name, {}))
     assert {file: files[file].decode() for file in kept} == kept
     readme = (tmp_path / "README.md").read_text().replace(f"({name}/", f"(cleanrl_scripts/results/{name}/")
     assert readme == (ROOT / "README.md").read_text()
