@@ -397,13 +397,10 @@ if __name__ == "__main__":
     commands = list(filter(None, runs.command.fillna("").unique()))
     explained = EXPLAINED + BOUNDED * any(tables[0].highest.str.startswith(">="))
 
-    texts = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), explained]
+    section = [*conclusions, tables[0].to_markdown(index=False, disable_numparse=True), explained]
     if len(tables[1]):
-        texts += [tables[1].to_markdown(index=False, disable_numparse=True), COMPARED]
-    if args.readme:
-        picture = f"![{args.title}]({Path(os.path.relpath(args.out, args.readme.parent)).as_posix()}/curves.png)"
-        readme = replace_section(args.readme, args.out.resolve().name, "\n\n".join([*texts, picture, f"*{caption}*\n"]))
-    texts = [f"# {args.title}", *texts, "![curves](curves.png)", caption, *(f"    {command}" for command in commands)]
+        section += [tables[1].to_markdown(index=False, disable_numparse=True), COMPARED]
+    texts = [f"# {args.title}", *section, "![curves](curves.png)", caption, *(f"    {command}" for command in commands)]
 
     page = [f"<h1>{html.escape(args.title)}</h1>"]
     page += [re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", f"<p>{html.escape(line)}</p>") for line in conclusions]
@@ -413,6 +410,11 @@ if __name__ == "__main__":
     page += [f"<pre>{html.escape(command)}</pre>" for command in commands]
 
     try:
+        if args.readme:
+            picture = f"![{args.title}]({Path(os.path.relpath(args.out, args.readme.parent)).as_posix()}/curves.png)"
+            readme = replace_section(
+                args.readme, args.out.resolve().name, "\n\n".join([*section, picture, f"*{caption}*\n"])
+            )
         args.out.mkdir(parents=True, exist_ok=True)
         whole = {name: "Int64" for name in runs if name.startswith("to_")}
         for name, frame in (("runs", runs.astype(whole)), ("curves", curves)):

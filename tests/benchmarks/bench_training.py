@@ -24,7 +24,9 @@ SCRIPT = Path(__file__).parents[2] / "cleanrl_scripts" / "ppo_rapid.py"
 PLAIN = Path(__file__).with_name("plain_ppo.py")
 N7S4, S4R3 = "rapid/MultiRoom-N7-S4-v0", "rapid/KeyCorridorS4R3-v0"
 SOLVED, FRAMES, ROUNDS = 409_600, 81_920, int(os.environ.get("ROUNDS", 5))
-RAW = ("--no-one-hot", "--learning-rate", "3e-4")
+SMALL = ("--hidden-size", "64")  # the paper's, which plain loop and Stable-Baselines3 have
+RAW = (*SMALL, "--no-one-hot", "--learning-rate", "3e-4")
+INPUTS = {"raw input": RAW, "one-hot input": SMALL, "default": ()}
 REGIMES = {
     "N7-S4, episodes of 140 steps": ("--env-id", N7S4),
     "N7-S4, --no-rapid": ("--env-id", N7S4, "--no-rapid"),
@@ -101,7 +103,7 @@ def take_turns(benchmark, contenders):
 def bench_training(benchmark, tmp_path):
     torch.set_num_threads(1)
     contenders = {}
-    for name, flags in (("raw input", RAW), ("one-hot input", ())):
+    for name, flags in INPUTS.items():
         for regime, arguments in REGIMES.items():
             command = (*arguments, *flags, "--total-timesteps", FRAMES)
             contenders[regime, name] = lambda command=command: script(tmp_path, *command)
