@@ -199,8 +199,10 @@ def millions(frames: float) -> str:
     return f"{frames / 1e6:.3g}"
 
 
-def number(value: float) -> str:
-    return f"{value:.3g}" if 0 < abs(value) < 0.001 else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+def number(value: float, beside: float | None = None) -> str:
+    """The value, with as many digits as the one beside it."""
+    size = abs(value if beside is None else beside)
+    return f"{value:.3g}" if 0 < size < 0.001 else f"{value:.3f}" if size < 10 else f"{value:.1f}"
 
 
 def span(low: float, high: float) -> str:
@@ -221,7 +223,10 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
             row[name.replace("_", " ")] = cell + f", {len(reached)} of {len(group)}" * (0 < len(reached) < len(group))
             row[f"paper {name[3:]}"] = "" if name not in paper else f"{paper[name]:g}".replace("nan", "never")
         bound = ">= " if "level" in paper and group.frames.min() < 0.99 * PAPER_FRAMES else ""
-        row["highest"] = f"{bound}{number(group.highest.mean())}" + (not one) * f" +- {number(group.highest.std())}"
+        row["highest"] = (
+            f"{bound}{number(group.highest.mean())}"
+            + (not one) * f" +- {number(group.highest.std(), group.highest.mean())}"
+        )
         _, low, high = bootstrap(lambda x: np.array([x.mean()]), group.highest.to_numpy()[:, None])
         row["95 %"] = "" if one else span(low[0], high[0])
         row["Table 1"] = f"{paper['level']:.3f}" if "level" in paper else ""

@@ -374,7 +374,7 @@ def test_the_reports_that_are_kept_are_those_of_their_csvs(report, tmp_path, nam
     shutil.copytree(RESULTS / name, tmp_path / name)
     shutil.copy(ROOT / "README.md", tmp_path)
     title = kept["tables.md"].splitlines()[0].removeprefix("# ")
-    more = {"minigrid": {"readme": tmp_path / "README.md"}, "maze": {"main": "score_info_cell"}}
+    more = {"minigrid": {"readme": tmp_path / "README.md", "main": "ppo_rapid"}, "maze": {"main": "score_info_cell"}}
     files = report(out=name, title=title, **more.get(name, {}))
     assert {file: files[file].decode() for file in kept} == kept
     readme = (tmp_path / "README.md").read_text().replace(f"({name}/", f"(cleanrl_scripts/results/{name}/")
