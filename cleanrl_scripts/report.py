@@ -1,7 +1,7 @@
 """What finished runs show: curves, tables and a page, from their TensorBoard files or from the CSVs kept of them.
 
 python cleanrl_scripts/report.py --runs runs/* --out report
-python cleanrl_scripts/report.py --out cleanrl_scripts/results/minigrid --readme README.md
+python cleanrl_scripts/report.py --out report --title "Rooms" --readme README.md
 
 The measure is that of the paper: the mean return of the last 100 training episodes, looked at every 1280 frames.
 """
@@ -44,7 +44,7 @@ STYLES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
 class Args:
     out: Path
     """folder of the report: runs.csv and curves.csv, curves.png and .svg, tables.md, index.html. The runs in its CSVs
-    are shown beside the new ones; without --runs these alone"""
+    are shown beside the new ones, of a run that is in both the longer; without --runs these alone"""
     runs: tuple[Path, ...] = ()
     """folders of runs, one seed each; their names give environment, experiment and seed"""
     thresholds: tuple[float, ...] = (0.5, 0.6)
@@ -54,8 +54,8 @@ class Args:
     share_y: bool = True
     """whether all panels have one scale of returns"""
     main: str | None = None
-    """the experiment that is compared with the others and with the paper; by default the one of most runs, and of
-    several such a script's own name"""
+    """the experiment that is compared with the others and with the paper; by default that with a script's own name, and
+    of several such, or if there is none, the one of most runs"""
     title: str = "RAPID"
     """what the report is of"""
     note: str = ""
@@ -98,7 +98,8 @@ def read_run(folder: Path, args: Args) -> tuple[dict, pd.DataFrame] | None:
     if not np.isfinite(returns).all():
         raise SystemExit(f"error: expected finite returns, got {returns[~np.isfinite(returns)][0]} in {folder}")
     if len(points) < WINDOW or ends[-1] - ends[WINDOW - 1] < 2 * LOOK_EVERY:
-        print(f"{folder.name}: left out, with {len(points)} finished episodes: needed are {WINDOW}, and two looks more")
+        print(f"{folder.name}: left out, with {len(points)} finished episodes: needed are {WINDOW} and, after them, "
+              f"{2 * LOOK_EVERY} frames")  # fmt: skip
         return None
     noted: dict[str, dict[str, None]] = {name: {} for name in NOTED}  # several where it was resumed
     for event in events.Tensors(PROCESS) if PROCESS in events.Tags()["tensors"] else ():
@@ -148,7 +149,7 @@ def read_kept(out: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def collect(args: Args) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs and curves that the folder has already, and the new ones, which take the place of the same there."""
+    """The runs and curves that the folder has already, and the new ones, of a run that is in both the longer."""
     folders: dict[tuple[str, str, int], Path] = {}
     for folder in sorted(args.runs):
         if folders.setdefault(name := parse_name(folder), folder) != folder:
@@ -156,22 +157,32 @@ def collect(args: Args) -> tuple[pd.DataFrame, pd.DataFrame]:
     old = read_kept(args.out)
     new = {name: run for name, folder in folders.items() if (run := read_run(folder, args))}
     if not new and not len(old[0]):
-        raise SystemExit(f"error: expected runs, or runs.csv and curves.csv in {args.out}, got neither")
-    rows, curves = [row for row, _ in new.values()], [curve for _, curve in new.values()]
-    if rows and len(old[0]) and (odd := set(rows[0]) ^ set(old[0])):  # left empty they would read as "never"
+        raise SystemExit(f"error: expected runs of enough episodes, or runs.csv and curves.csv in {args.out}, got none")
+    columns = set(next(iter(new.values()))[0]) if new else set(old[0])
+    if len(old[0]) and (odd := columns ^ set(old[0])):  # left empty they would read as "never"
         raise SystemExit(f"error: expected --thresholds and --success as in {args.out}, got others: {', '.join(odd)}")
     if len(old[0]):
         for *name, frames in old[0][[*RUN, "frames"]].itertuples(index=False, name=None):
-            if tuple(name) in new:
-                print(f"{' '.join(map(str, name))}: {new[tuple(name)][0]['frames']} frames instead of {frames}")
+            if (run := new.get(tuple(name))) and run[0]["frames"] != frames:
+                print(f"{' '.join(map(str, name))}: of {run[0]['frames']} frames, {frames} before; the longer is kept")
+                if run[0]["frames"] < frames:
+                    del new[tuple(name)]
         old = [table[[run not in new for run in table[RUN].itertuples(index=False, name=None)]] for table in old]
-    tables = pd.concat([old[0], pd.DataFrame(rows)]), pd.concat([old[1], *curves])
+    tables = (
+        pd.concat([old[0], pd.DataFrame([row for row, _ in new.values()])]),
+        pd.concat([old[1], *(curve for _, curve in new.values())]),
+    )
     order = {env_id: rank for rank, env_id in enumerate(pd.read_csv(PAPER).env_id if PAPER.exists() else ())}
     ranked = lambda column: column.map(lambda env_id: (order.get(env_id, len(order)), env_id))  # noqa: E731
     return tuple(
         table.sort_values([*RUN, "frames"], ignore_index=True, key=lambda c: ranked(c) if c.name == "env_id" else c)
         for table in tables
     )
+
+
+def comparable(runs: pd.DataFrame) -> pd.Series:
+    """Which runs have at least half the frames of the longest seed: others would pull down the mean."""
+    return runs.frames >= 0.5 * runs.groupby(RUN[:2]).frames.transform("max")
 
 
 def bootstrap(statistic, *scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -215,14 +226,14 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
     for (env_id, experiment), group in runs.groupby(RUN[:2], sort=False):
         paper, one = read_paper(env_id, experiment), len(group) == 1
         row = {"": short(env_id), "experiment": experiment, "seeds": ", ".join(map(str, group.seed)),
-               "frames": f"{group.frames.min() / 1e6:.1f}"}  # fmt: skip
+               "frames": "-".join(dict.fromkeys(map(millions, (group.frames.min(), group.frames.max()))))}  # fmt: skip
         for name in [name for name in runs if name.startswith("to_")]:
             reached = group[name].dropna()
             cell = f"{millions(reached.mean())}" if len(reached) else "never"
             cell += f" ({millions(reached.min())}-{millions(reached.max())})" if len(reached) > 1 else ""
             row[name.replace("_", " ")] = cell + f", {len(reached)} of {len(group)}" * (0 < len(reached) < len(group))
             row[f"paper {name[3:]}"] = "" if name not in paper else f"{paper[name]:g}".replace("nan", "never")
-        bound = ">= " if "level" in paper and group.frames.min() < 0.99 * PAPER_FRAMES else ""
+        bound = ">= " if read_paper(env_id, "paper") and group.frames.min() < 0.99 * PAPER_FRAMES else ""
         row["highest"] = (
             f"{bound}{number(group.highest.mean())}"
             + (not one) * f" +- {number(group.highest.std(), group.highest.mean())}"
@@ -233,7 +244,6 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
         row["last"] = number(group["last"].mean())
         if "last_success" in group:
             row["success"] = f"{group.last_success.mean():.2f}"
-        row["minutes"] = f"{group.minutes.mean():.0f}"
         rows.append(row)
     table = pd.DataFrame(rows).fillna("")
     return table[[name for name in table if table[name].any()]]
@@ -278,20 +288,20 @@ def compare(curves: pd.DataFrame, main: str) -> pd.DataFrame:
 CRITERIA = ("level", "frames", "at all", "loss")
 VERDICTS = {
     "Holds": {"level": "Table 1, within 0.01", "frames": "a mean return of 0.5 in no more frames (millions)",
-              "loss": "as much is lost from the best million of frames to the last"},
+              "loss": "no more is lost from the best million of frames to the last, within 0.02"},
     "Better than the paper": {"level": "over Table 1 by more than 0.01",
                               "frames": "a mean return of 0.5 in half the frames or less (millions)",
                               "at all": "a mean return of 0.5, which the paper's mean never has (millions)",
-                              "loss": "less is lost from the best million of frames to the last"},
+                              "loss": "less is lost from the best million of frames to the last, by over 0.02"},
     "Not reached": {"level": "Table 1", "frames": "a mean return of 0.5 in the paper's frames (millions)",
-                    "loss": "more is lost from the best million of frames to the last"},
+                    "loss": "more is lost from the best million of frames to the last, by over 0.02"},
     "Not decided, as runs are shorter": {"level": "Table 1",
                                          "frames": "a mean return of 0.5 in the paper's frames (millions)"},
 }  # fmt: skip
 
 
 def conclude(runs: pd.DataFrame, curves: pd.DataFrame, main: str) -> list[str]:
-    """What of the paper holds, what is better and what is not reached, a sentence each; the paper's in parentheses."""
+    """What of the paper holds, what is better and what is not reached, a sentence each."""
     holds, better, missed, undecided = VERDICTS
     found: dict[tuple[str, str], list[str]] = {}
     for env_id, group in runs[runs.experiment == main].groupby("env_id", sort=False):
@@ -301,7 +311,7 @@ def conclude(runs: pd.DataFrame, curves: pd.DataFrame, main: str) -> list[str]:
             level, theirs = group.highest.mean(), paper["level"]
             verdicts["level"] = (
                 better if level > theirs + 0.01 else holds if level >= theirs - 0.01
-                else missed if frames > 0.99 * PAPER_FRAMES else undecided, f"{level:.3g} ({theirs:.3g})",
+                else missed if frames > 0.99 * PAPER_FRAMES else undecided, f"{level:.3f} ({theirs:.3f})",
             )  # fmt: skip
         if "to_0.5" in paper and "to_0.5" in group:
             ours, theirs, reached = group["to_0.5"].mean() / 1e6, paper["to_0.5"], group["to_0.5"].notna()
@@ -323,7 +333,7 @@ def conclude(runs: pd.DataFrame, curves: pd.DataFrame, main: str) -> list[str]:
             verdicts["loss"] = verdict, f"{loss:.3f} ({theirs:.2f})"
         for criterion, (verdict, words) in verdicts.items():
             found.setdefault((verdict, criterion), []).append(f"{short(env_id)} {words}")
-    lines = []
+    lines = [f"Of {main}, the mean over its seeds; in parentheses the paper's, of five:"] if found else []
     for verdict, texts in VERDICTS.items():
         parts = [f"{texts[name]}: {', '.join(found[verdict, name])}" for name in CRITERIA if (verdict, name) in found]
         if parts or (found and verdict != undecided):
@@ -385,8 +395,8 @@ def draw(curves: pd.DataFrame, main: str, share_y: bool) -> dict[str, bytes]:
     return pictures
 
 
-def describe(runs: pd.DataFrame, note: str) -> str:
-    """The caption: what is shown, seeds, commits and machines."""
+def describe(runs: pd.DataFrame, shorter: pd.DataFrame, note: str) -> str:
+    """The caption: what is shown, seeds, commits and machines, and the runs left out."""
     seeds = {}
     for name, group in runs.groupby("experiment", sort=False):
         every = {env_id: tuple(sorted(task.seed)) for env_id, task in group.groupby("env_id")}
@@ -399,21 +409,38 @@ def describe(runs: pd.DataFrame, note: str) -> str:
         f"Mean return of the last {WINDOW} training episodes, its mean over seeds and the 95 % interval of that by a "
         "bootstrap stratified by task (one seed: none), to the frames that all of them have.",
         f"Seeds: {'; '.join(f'{name} {numbers}' for name, numbers in seeds.items())}.",
-        f"Commit: {', '.join(noted['commit'])}. Machine: {', '.join(noted['machine'])}.", note,
+        f"Commit: {', '.join(noted['commit'])}. Machine: {', '.join(noted['machine'])}.",
+        "Left out, as another seed has more than twice the frames: " * (len(shorter) > 0) + "; ".join(
+            f"{short(run.env_id)} {run.experiment} {run.seed} ({millions(run.frames)} million)"
+            for run in shorter.itertuples()
+        ) + "." * (len(shorter) > 0), note,
     ]))  # fmt: skip
 
 
-EXPLAINED = (
-    f"Frames in millions; to X: the first that reach a mean return of X, mean over the seeds that do (lowest-highest). "
-    f"Highest: of looks every {LOOK_EVERY} frames, mean and sample deviation over seeds, and the interval of the mean. "
-    f"Minutes: pauses of a resumed run included."
-)
-BOUNDED = " >=: with fewer frames than the paper's 20M, in which it may still rise."
+def list_commands(runs: pd.DataFrame) -> list[str]:
+    """What each experiment was started with, without seed; what it was resumed with behind it."""
+    lines = {}
+    for experiment, commands in runs[["experiment", "command"]].fillna("").itertuples(index=False, name=None):
+        parts = dict.fromkeys(re.sub(r" --(seed|resume)[ =]\S+", "", part) for part in commands.split(" / "))
+        lines[f"{experiment}: {' / '.join(parts)}"] = commands
+    return [line for line, commands in lines.items() if commands]
 
+
+# by the column that they explain
+EXPLAINED = {
+    "frames": "Frames in millions.",
+    "to ": "To X: the first that reach a mean return of X, mean over the seeds that do (lowest-highest).",
+    "paper ": "Paper X: those of the mean over the paper's seeds, read off its Figure 3.",
+    "highest": f"Highest: of looks every {LOOK_EVERY} frames, mean and sample deviation over seeds.",
+    "95 %": "95 %: interval of this mean by a bootstrap over seeds; of two or three it is too narrow.",
+    "Table 1": "Table 1: the paper's highest, in its setting and 20M frames.",
+    "last": "Last: at the end.",
+}
+BOUNDED = ">=: in fewer frames than the paper's 20M, in which it may still rise."
 COMPARED = (
     "IQM: interquartile mean over runs and tasks of the highest mean return at the looks and in the frames (millions) "
     "that both have; P: probability that a run of the first is better than one of the second on the same task. Both "
-    "by rliable, with 95 % intervals."
+    "by rliable, with 95 % intervals, which are too narrow with two or three seeds."
 )
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
@@ -458,14 +485,17 @@ if __name__ == "__main__":
     plt.switch_backend("agg")
     runs, curves = collect(args)
     counts = runs.experiment.value_counts(sort=False)
-    main = args.main or max(counts.index, key=lambda name: (counts[name], name.startswith("ppo_rapid")))
+    main = args.main or max(counts.index, key=lambda name: (name.startswith("ppo_rapid"), counts[name]))
     if main not in set(runs.experiment):
         raise SystemExit(f"error: expected `main` to be one of {', '.join(runs.experiment.unique())}, got {main}")
-    caption, conclusions = describe(runs, args.note), conclude(runs, curves, main)
-    tables = [summarize(runs), compare(curves, main)]
-    pictures = draw(curves, main, args.share_y)
-    commands = list(filter(None, runs.command.fillna("").unique()))
-    explained = EXPLAINED + BOUNDED * any(tables[0].highest.str.startswith(">="))
+    shown, shorter = runs[comparable(runs)], runs[~comparable(runs)]
+    drawn = curves.merge(shown[RUN])
+    caption, conclusions = describe(shown, shorter, args.note), conclude(shown, drawn, main)
+    tables = [summarize(shown), compare(drawn, main)]
+    pictures = draw(drawn, main, args.share_y)
+    commands = list_commands(shown)
+    explained = [words for name, words in EXPLAINED.items() if any(column.startswith(name) for column in tables[0])]
+    explained = " ".join(explained + [BOUNDED] * any(tables[0].highest.str.startswith(">=")))
 
     markdown = [
         table.replace(r"\|", r"\\|", regex=True).to_markdown(index=False, disable_numparse=True) for table in tables
