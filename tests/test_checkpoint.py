@@ -286,8 +286,7 @@ def test_states_of_no_generator_are_refused(name, value):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_sets_a_flag_and_a_second_one_interrupts(number):
     names = []
-    previous = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {n: signal.signal(n, signal.default_int_handler) for n in (signal.SIGINT, signal.SIGTERM)}
     stop = StopSignal(names.append)
     try:
         assert not stop
@@ -298,7 +297,8 @@ def test_a_signal_sets_a_flag_and_a_second_one_interrupts(number):
             os.kill(os.getpid(), number)
     finally:
         stop.restore()
-        signal.signal(signal.SIGTERM, previous)
+        for n, handler in before.items():
+            signal.signal(n, handler)
 
 
 @dataclass
