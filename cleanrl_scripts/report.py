@@ -405,15 +405,16 @@ def describe(runs: pd.DataFrame, shorter: pd.DataFrame, note: str) -> str:
         )
     noted = {name: list(dict.fromkeys(part for cell in runs[name] for part in (cell or "not noted").split(" / ")))
              for name in ("commit", "machine")}  # fmt: skip
+    left_out = "; ".join(
+        f"{short(run.env_id)} {run.experiment} {run.seed} ({millions(run.frames)} million)"
+        for run in shorter.itertuples()
+    )
     return " ".join(filter(None, [
         f"Mean return of the last {WINDOW} training episodes, its mean over seeds and the 95 % interval of that by a "
         "bootstrap stratified by task (one seed: none), to the frames that all of them have.",
         f"Seeds: {'; '.join(f'{name} {numbers}' for name, numbers in seeds.items())}.",
         f"Commit: {', '.join(noted['commit'])}. Machine: {', '.join(noted['machine'])}.",
-        "Left out, as another seed has more than twice the frames: " * (len(shorter) > 0) + "; ".join(
-            f"{short(run.env_id)} {run.experiment} {run.seed} ({millions(run.frames)} million)"
-            for run in shorter.itertuples()
-        ) + "." * (len(shorter) > 0), note,
+        f"Left out, as another seed has more than twice the frames: {left_out}." * bool(left_out), note,
     ]))  # fmt: skip
 
 
@@ -488,7 +489,8 @@ if __name__ == "__main__":
     main = args.main or max(counts.index, key=lambda name: (name.startswith("ppo_rapid"), counts[name]))
     if main not in set(runs.experiment):
         raise SystemExit(f"error: expected `main` to be one of {', '.join(runs.experiment.unique())}, got {main}")
-    shown, shorter = runs[comparable(runs)], runs[~comparable(runs)]
+    long_enough = comparable(runs)
+    shown, shorter = runs[long_enough], runs[~long_enough]
     drawn = curves.merge(shown[RUN])
     caption, conclusions = describe(shown, shorter, args.note), conclude(shown, drawn, main)
     tables = [summarize(shown), compare(drawn, main)]
