@@ -55,7 +55,7 @@ from rapid_wrappers.scores import episode_score
 @dataclass
 class Args:
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
-    """the name of this experiment; by default that of the file, or ppo with --no-rapid"""
+    """the name of this experiment; by default that of the file, ppo with --no-rapid, paper or paper_ppo with --paper"""
     seed: int = 1
     """seed of the experiment: environments, network, minibatches, buffer"""
     torch_deterministic: bool = True
@@ -170,8 +170,8 @@ class Args:
 
 # Table of Appendix A, and the authors' code where the paper is silent (time limits as terminations).
 PAPER = Args(
-    paper=True, total_timesteps=20_000_000, one_hot=False, hidden_size=64, learning_rate=1e-4, num_envs=1,
-    buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
+    paper=True, exp_name="paper", total_timesteps=20_000_000, one_hot=False, hidden_size=64, learning_rate=1e-4,
+    num_envs=1, buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
@@ -216,8 +216,8 @@ def resume_args(args):
 
 
 def check_args(args):
-    if not args.rapid and args.exp_name == Args.exp_name:
-        args.exp_name = "ppo"
+    if not args.rapid:
+        args.exp_name = {Args.exp_name: "ppo", PAPER.exp_name: "paper_ppo"}.get(args.exp_name, args.exp_name)
     if args.learning_rate is None:
         args.learning_rate = 3e-4 if args.one_hot else 1e-4
 

@@ -56,7 +56,7 @@ from rapid_wrappers.scores import episode_score
 @dataclass
 class Args:
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
-    """the name of this experiment; by default that of the file, or ppo with --no-rapid"""
+    """the name of this experiment; by default that of the file, ppo with --no-rapid, paper or paper_ppo with --paper"""
     seed: int = 1
     """seed of the experiment: environments, network, minibatches, buffer"""
     torch_deterministic: bool = True
@@ -181,7 +181,7 @@ class Args:
 # annealed over the whole run as the paper says; the authors' command does not (`--bc-anneal-until None`), and has
 # `--local-score distance --w1 1e-5`.
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, learning_rate=1e-4, num_envs=1, w1=0.1, buffer_size=10_000,
+    paper=True, exp_name="paper", total_timesteps=5_000_000, learning_rate=1e-4, num_envs=1, w1=0.1, buffer_size=10_000,
     age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, local_score="std", truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
@@ -226,8 +226,8 @@ def resume_args(args):
 
 
 def check_args(args):
-    if not args.rapid and args.exp_name == Args.exp_name:
-        args.exp_name = "ppo"
+    if not args.rapid:
+        args.exp_name = {Args.exp_name: "ppo", PAPER.exp_name: "paper_ppo"}.get(args.exp_name, args.exp_name)
 
     def require(condition, what, *names):
         for name in names:

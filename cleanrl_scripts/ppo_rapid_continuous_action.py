@@ -56,7 +56,7 @@ from rapid_wrappers.scores import LOCAL_SCORES, episode_score
 @dataclass
 class Args:
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
-    """the name of this experiment; by default that of the file, or ppo with --no-rapid"""
+    """the name of this experiment; by default that of the file, ppo with --no-rapid, paper or paper_ppo with --paper"""
     seed: int = 1
     """seed of the experiment: environments, network, minibatches, buffer"""
     torch_deterministic: bool = True
@@ -182,8 +182,8 @@ class Args:
 # Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
 # terminations, the local score and its weight).
 PAPER = Args(
-    paper=True, total_timesteps=5_000_000, num_envs=1, bc_loss="mse", local_score="distance", w1=0.001,
-    buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
+    paper=True, exp_name="paper", total_timesteps=5_000_000, num_envs=1, bc_loss="mse", local_score="distance",
+    w1=0.001, buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
 )  # fmt: skip
 CHECKPOINT = "checkpoint.pt"  # in a run's folder
 EVAL_SEED = 1_000_000  # of the levels of evaluations, whatever the run's seed
@@ -225,8 +225,8 @@ def resume_args(args):
 
 
 def check_args(args):
-    if not args.rapid and args.exp_name == Args.exp_name:
-        args.exp_name = "ppo"
+    if not args.rapid:
+        args.exp_name = {Args.exp_name: "ppo", PAPER.exp_name: "paper_ppo"}.get(args.exp_name, args.exp_name)
     if not args.rapid or args.score_as_reward:  # else nothing would learn
         args.ppo_loss = True
 

@@ -139,7 +139,14 @@ def test_defaults_and_the_papers_values_in_the_table_are_those_of_the_script(pag
         assert [cell.split(" (")[0] for cell in cells] == values, flag
     listed = {flag.replace("-", "_") for flag, *_ in rows}
     changed = {name for name, value in vars(paper).items() if value != getattr(default, name)}
-    assert changed - {"paper"} <= listed
+    assert changed - {"paper", "exp_name"} <= listed
+
+
+def test_a_run_is_named_after_its_method_and_setting_but_where_it_has_a_name(page, monkeypatch):
+    names = [arguments(page[1], monkeypatch, *argv).exp_name for argv in (
+        (), ("--no-rapid",), ("--paper",), ("--paper", "--no-rapid"), ("--paper", "--no-rapid", "--exp-name", "mine")
+    )]  # fmt: skip
+    assert names == [page[1].__name__, "ppo", "paper", "paper_ppo", "mine"]
 
 
 def test_what_a_resumed_run_may_not_change_is_listed(page):
