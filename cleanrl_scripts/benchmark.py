@@ -197,7 +197,7 @@ def find_folders(run: Run, results: Path) -> list[Path]:
 
 def read_checkpoint(run: Run, results: Path) -> tuple[Path | None, int, bool]:
     """The folder to go on from or None, its frames, and whether nothing is left to do. Refuses that of another run."""
-    from rapid_wrappers.checkpoint import load_checkpoint
+    from rapid_wrappers.training.checkpoint import load_checkpoint
 
     folders = [folder for folder in find_folders(run, results) if (folder / "checkpoint.pt").exists()]
     if not folders:

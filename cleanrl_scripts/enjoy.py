@@ -22,9 +22,9 @@ import tyro
 from tqdm import tqdm
 
 from rapid_wrappers import RankingBuffer, StateCounter
-from rapid_wrappers.checkpoint import load_checkpoint
-from rapid_wrappers.evaluation import mean_interval, play, success_interval
-from rapid_wrappers.pictures import draw_buffer
+from rapid_wrappers.training.checkpoint import load_checkpoint
+from rapid_wrappers.training.evaluation import mean_interval, play, success_interval
+from rapid_wrappers.training.pictures import draw_buffer
 
 SCRIPTS = {"ppo_loss": "ppo_rapid_continuous_action.py", "bf16": "ppo_rapid_cnn.py", "one_hot": "ppo_rapid.py"}
 

@@ -34,7 +34,8 @@ from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and its like)
 from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.checkpoint import (
+from rapid_wrappers.scores import episode_score
+from rapid_wrappers.training.checkpoint import (
     StopSignal,
     load_checkpoint,
     load_optimizer,
@@ -45,11 +46,10 @@ from rapid_wrappers.checkpoint import (
     set_generator_state,
     set_random_state,
 )
-from rapid_wrappers.evaluation import play
-from rapid_wrappers.one_hot import OneHotEncoder, OneHotLinear
-from rapid_wrappers.pictures import draw_buffer
-from rapid_wrappers.run_folder import claim_folder, describe_process, make_folder, remove_if_empty
-from rapid_wrappers.scores import episode_score
+from rapid_wrappers.training.evaluation import play
+from rapid_wrappers.training.folder import claim_folder, describe_process, make_folder, remove_if_empty
+from rapid_wrappers.training.one_hot import OneHotEncoder, OneHotLinear
+from rapid_wrappers.training.pictures import draw_buffer
 
 
 @dataclass

@@ -35,7 +35,9 @@ from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MazeS5-v0)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.checkpoint import (
+from rapid_wrappers.envs.headless import import_miniworld, shares_display_list
+from rapid_wrappers.scores import episode_score
+from rapid_wrappers.training.checkpoint import (
     StopSignal,
     load_checkpoint,
     load_optimizer,
@@ -46,11 +48,9 @@ from rapid_wrappers.checkpoint import (
     set_generator_state,
     set_random_state,
 )
-from rapid_wrappers.envs.headless import import_miniworld, shares_display_list
-from rapid_wrappers.evaluation import play
-from rapid_wrappers.pictures import draw_buffer
-from rapid_wrappers.run_folder import claim_folder, describe_process, make_folder, remove_if_empty
-from rapid_wrappers.scores import episode_score
+from rapid_wrappers.training.evaluation import play
+from rapid_wrappers.training.folder import claim_folder, describe_process, make_folder, remove_if_empty
+from rapid_wrappers.training.pictures import draw_buffer
 
 
 @dataclass

@@ -36,7 +36,8 @@ from tqdm import tqdm
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/SparseSwimmer-v0 and its like)
 from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.checkpoint import (
+from rapid_wrappers.scores import LOCAL_SCORES, episode_score
+from rapid_wrappers.training.checkpoint import (
     StopSignal,
     load_checkpoint,
     load_optimizer,
@@ -47,10 +48,9 @@ from rapid_wrappers.checkpoint import (
     set_generator_state,
     set_random_state,
 )
-from rapid_wrappers.evaluation import play
-from rapid_wrappers.pictures import draw_buffer
-from rapid_wrappers.run_folder import claim_folder, describe_process, make_folder, remove_if_empty
-from rapid_wrappers.scores import LOCAL_SCORES, episode_score
+from rapid_wrappers.training.evaluation import play
+from rapid_wrappers.training.folder import claim_folder, describe_process, make_folder, remove_if_empty
+from rapid_wrappers.training.pictures import draw_buffer
 
 
 @dataclass

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from rapid_wrappers.bc import bc_step
 from rapid_wrappers.buffer import RankingBuffer
-from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
 from rapid_wrappers.counts import StateCounter
 from rapid_wrappers.episode import Episode, finished_episodes
 from rapid_wrappers.scoring import EpisodeScoringWrapper
+from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback

@@ -19,7 +19,7 @@ import torch
 
 import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.checkpoint import load_checkpoint
+from rapid_wrappers.training.checkpoint import load_checkpoint
 from tests.conftest import import_script
 
 EPISODES, PLAYED, UPDATES = 120, 32, (120, 480)

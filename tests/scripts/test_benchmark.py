@@ -13,7 +13,7 @@ import gymnasium as gym
 import pytest
 
 import rapid_wrappers.envs  # noqa: F401  (registers the suites' ids)
-from rapid_wrappers.checkpoint import load_checkpoint
+from rapid_wrappers.training.checkpoint import load_checkpoint
 from tests.conftest import SCRIPTS, import_script
 
 SCRIPT = str(SCRIPTS / "benchmark.py")

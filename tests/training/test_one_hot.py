@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rapid_wrappers.envs  # noqa: F401
-from rapid_wrappers.one_hot import OneHotEncoder, OneHotLinear
+from rapid_wrappers.training.one_hot import OneHotEncoder, OneHotLinear
 
 SIZES = (11, 6, 4)
 

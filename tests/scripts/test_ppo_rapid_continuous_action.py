@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 import rapid_wrappers.envs
 from rapid_wrappers import bc_step
-from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
 from rapid_wrappers.scores import distance_score, std_score
+from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.conftest import assert_equal, import_script
 from tests.scripted_env import SCRIPTED, ScriptedEnv
 

@@ -6,7 +6,7 @@ import pytest
 
 import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers import RankingBuffer
-from rapid_wrappers.pictures import draw_buffer, stitch_views
+from rapid_wrappers.training.pictures import draw_buffer, stitch_views
 
 
 def play(env_id, seed, steps=150):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
+from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.conftest import SCRIPTS, import_script
 
 enjoy = import_script("enjoy.py")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from rapid_wrappers.evaluation import mean_interval, play, success_interval
+from rapid_wrappers.training.evaluation import mean_interval, play, success_interval
 from tests.scripted_env import ScriptedEnv
 
 

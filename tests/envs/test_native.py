@@ -16,7 +16,7 @@ from minigrid.core import constants as minigrid
 from minigrid.core.actions import Actions
 
 import rapid_wrappers.envs
-from tests.minigrid_solver import Solver
+from tests.envs.minigrid_solver import Solver
 
 MULTI_ROOMS = [(2, 4), (3, 5), (4, 36), (6, 20), (7, 4), (7, 8), (10, 4), (10, 10), (12, 10), (20, 4)]
 IDS = [f"rapid/MultiRoom-N{n}-S{s}-v0" for n, s in MULTI_ROOMS]

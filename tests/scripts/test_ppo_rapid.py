@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 import rapid_wrappers.envs  # noqa: F401
-from rapid_wrappers.one_hot import OneHotEncoder
+from rapid_wrappers.training.one_hot import OneHotEncoder
 from tests.conftest import import_script
 from tests.scripted_env import SCRIPTED, ScriptedEnv
 

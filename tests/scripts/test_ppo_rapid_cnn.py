@@ -13,9 +13,9 @@ from gymnasium.envs.registration import EnvSpec
 from torch.nn import functional as F
 
 import rapid_wrappers.envs  # noqa: F401
-from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
 from rapid_wrappers.envs.headless import import_miniworld
 from rapid_wrappers.scores import distance_score, distinct_score, std_score
+from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.conftest import SCRIPTS, assert_equal, import_script
 from tests.scripted_env import SCRIPTED, ScriptedEnv
 

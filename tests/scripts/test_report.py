@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import trim_mean
 from torch.utils.tensorboard import SummaryWriter
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPT = str(ROOT / "cleanrl_scripts" / "report.py")
 RESULTS = ROOT / "cleanrl_scripts" / "results"
 FILES = ["curves.csv", "curves.png", "curves.svg", "index.html", "runs.csv", "tables.md"]

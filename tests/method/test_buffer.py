@@ -10,7 +10,7 @@ from rapid_wrappers import RankingBuffer, StateCounter
 
 # What the authors' code computed for 400 random episodes and 300 rows, w0=1, w1=0.1, w2=0.001, with one change:
 # a stable sort, where theirs leaves open which pairs of equal score survive.
-with np.load(Path(__file__).parent / "data" / "authors_buffer.npz") as data:
+with np.load(Path(__file__).parents[1] / "data" / "authors_buffer.npz") as data:
     AUTHORS = dict(data)
 
 

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from rapid_wrappers import StateCounter
 from rapid_wrappers.scores import distance_score, distinct_score, episode_score, global_score, std_score
-from tests.test_buffer import AUTHORS
+from tests.method.test_buffer import AUTHORS
 
 EPISODES = hnp.arrays(np.uint8, hnp.array_shapes(min_dims=2, max_dims=3, max_side=6), elements=st.integers(0, 2))
 FLOATS = hnp.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 4)), elements=st.floats(-9, 9, width=32))

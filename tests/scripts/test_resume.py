@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from rapid_wrappers.checkpoint import load_checkpoint, save_checkpoint
+from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.conftest import assert_equal
 
-SCRIPT = str(Path(__file__).parents[1] / "cleanrl_scripts" / "ppo_rapid.py")
+SCRIPT = str(Path(__file__).parents[2] / "cleanrl_scripts" / "ppo_rapid.py")
 RUN = ("--env-id", "rapid/KeyCorridorS3R1-v0", "--num-envs", "4", "--num-steps", "32", "--bc-batch-size", "32")
 ROLLOUT = 4 * 32
 LONG = (*RUN, "--anneal-lr", "--total-timesteps", str(100 * ROLLOUT), "--save-every", "1")
@@ -40,7 +40,7 @@ def start():
     """Start the script as a process of its own, forked where all that it imports is there already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["torch._dynamo", "torch.utils.tensorboard", "tyro", "rapid_wrappers.envs.native", "tests.test_resume"]
+        ["torch._dynamo", "torch.utils.tensorboard", "tyro", "rapid_wrappers.envs.native", "tests.scripts.test_resume"]
     )
 
     def start(cwd, *argv):

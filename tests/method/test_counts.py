@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from rapid_wrappers import StateCounter
 from rapid_wrappers.scores import distinct_score
-from tests.test_buffer import AUTHORS
+from tests.method.test_buffer import AUTHORS
 
 BATCHES = st.lists(
     hnp.arrays(np.int16, st.tuples(st.integers(0, 30), st.just(2)), elements=st.integers(0, 5)), max_size=8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs/plain_loop.md").read_text(), flags=re.DOTALL))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from rapid_wrappers.checkpoint import (
+from rapid_wrappers.training.checkpoint import (
     StopSignal,
     load_checkpoint,
     load_optimizer,

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rapid_wrappers.run_folder import claim_folder, describe_process, make_folder, remove_if_empty
+from rapid_wrappers.training.folder import claim_folder, describe_process, make_folder, remove_if_empty
 
 
 def run(code, cwd):
@@ -37,7 +37,9 @@ def test_only_an_empty_folder_is_removed(tmp_path):
     assert os.listdir(tmp_path) == ["used"]
 
 
-CLAIM = "from rapid_wrappers.run_folder import *; import errno, os; os.makedirs('a b'); claim_folder('a b', 'c.pt')\n"
+CLAIM = (
+    "from rapid_wrappers.training.folder import *; import errno, os; os.makedirs('a b'); claim_folder('a b', 'c.pt')\n"
+)
 
 
 def test_a_process_that_ends_before_anything_was_written_leaves_no_folder(tmp_path):
