@@ -1,110 +1,48 @@
 """PPO with RAPID for continuous actions, in one file.
 
-The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO.
-A boolean is switched on by `--NAME` and off by `--no-NAME` (`--no-cuda`, not `--cuda False`);
-names may be written with hyphens or underscores. Ctrl-C saves and stops; `--resume` goes on.
+The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO. Ctrl-C saves and stops.
+`--NAME` switches a boolean on and `--no-NAME` off (`--no-cuda`, not `--cuda False`); names take hyphens or underscores.
 """
 
 import math
-import multiprocessing
-import multiprocessing.util
-import operator
 import os
-import random
-import re
-import shlex
-import signal
-import sys
-import time
-import warnings
-from collections import deque
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import dataclass
 from typing import Literal
 
-import gymnasium as gym
 import numpy as np
 import torch
 import torch.nn as nn
 import torch.optim as optim
-import tyro
-from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.utils import RunningMeanStd
 from torch.distributions import Normal
-from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
 
-import rapid_wrappers.envs  # noqa: F401  (registers rapid/SparseSwimmer-v0 and its like)
-from rapid_wrappers import RankingBuffer, VectorEpisodeScoringWrapper, bc_step, finished_episodes
+import rapid_wrappers.envs  # noqa: F401  (registers rapid/SparseSwimmer-v0 and others)
+from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
 from rapid_wrappers.scores import LOCAL_SCORES, episode_score
-from rapid_wrappers.training.checkpoint import (
-    StopSignal,
-    load_checkpoint,
-    load_optimizer,
-    random_state,
-    restore_arguments,
-    save_atomically,
-    save_checkpoint,
-    set_generator_state,
-    set_random_state,
-)
-from rapid_wrappers.training.evaluation import play
-from rapid_wrappers.training.folder import claim_folder, describe_process, make_folder, remove_if_empty
+from rapid_wrappers.training.args import RunArgs, read_args
+from rapid_wrappers.training.normalize import ObservationNormalizer, RewardNormalizer, UpdateStatistics
 from rapid_wrappers.training.pictures import draw_buffer
+from rapid_wrappers.training.run import Run, exit_on_error
+from rapid_wrappers.training.spaces import continuous_actions, flat_observations
 
 
 @dataclass
-class Args:
-    exp_name: str = os.path.basename(__file__)[: -len(".py")]
-    """the name of this experiment; by default that of the file, ppo with --no-rapid, paper or paper_ppo with --paper"""
-    seed: int = 1
-    """seed of the experiment: environments, network, minibatches, buffer"""
-    torch_deterministic: bool = True
-    """whether cuDNN must be deterministic"""
-    cuda: bool = True
-    """whether to use CUDA where there is one"""
-    torch_threads: int = 1
-    """CPU threads of torch; for networks of this size one is fastest"""
-    track: bool = False
-    """whether to track this experiment with Weights and Biases"""
-    wandb_project_name: str = "rapid"
-    """the project in Weights and Biases"""
-    wandb_entity: str | None = None
-    """the entity (team) in Weights and Biases"""
-    capture_video: bool = False
-    """whether to record videos of the first environment under `videos/`"""
-    save_model: bool = True
-    """whether to save the network into the run's folder at the end"""
-    save_every: int = 100_000
-    """frames from one checkpoint of the run to the next; the end, Ctrl-C and SIGTERM save one too"""
-    draw_buffer: bool = False
-    """whether each checkpoint comes with a picture of what the ranking buffer holds, and its scores' histogram, in
-    TensorBoard"""
-    eval_every: int | None = None
-    """frames from one evaluation to the next, in environments of its own, whose levels are the same each time; its
-    metrics are eval/..."""
-    eval_episodes: int = 20
-    """episodes of an evaluation"""
-    eval_greedy: bool = False
-    """the likeliest action in evaluations, not one drawn as in training"""
-    resume: str | None = None
-    """go on from a run's folder (or a checkpoint in one), there and with its arguments, but for those given anew"""
-    paper: bool = False
-    """start from the paper's setting (1 environment, 5M frames, no forgetting, ...); other flags still override"""
-
-    # PPO
+class EnvironmentArgs:
     env_id: str = "rapid/SparseSwimmer-v0"
-    """the environment: any with continuous actions (a Box); observations that are no array are flattened"""
+    """any environment with continuous actions (a Box); observations that are no array are flattened"""
     engine: Literal["sync", "async"] = "sync"
-    """what steps the environments: Gymnasium, in this process or in one process each"""
-    total_timesteps: int = 1_000_000
-    """frames to train, in whole rollouts of num_envs * num_steps"""
-    learning_rate: float = 5e-4
-    """learning rate of Adam, for PPO and imitation"""
-    anneal_lr: bool = False
-    """whether the learning rate falls linearly to 0"""
+    """Gymnasium's, in this process or in one process per environment"""
     num_envs: int = 16
     """number of parallel environments"""
+
+
+@dataclass
+class PPOArgs:
+    total_timesteps: int = 1_000_000
+    """frames to train, rounded down to whole rollouts of num_envs * num_steps"""
+    learning_rate: float = 5e-4
+    """learning rate of Adam for PPO and imitation"""
+    anneal_lr: bool = False
+    """decrease the learning rate linearly to 0"""
     num_steps: int = 128
     """steps in each environment per rollout"""
     gamma: float = 0.99
@@ -116,11 +54,11 @@ class Args:
     update_epochs: int = 4
     """epochs per rollout"""
     norm_adv: bool = True
-    """whether advantages are normalized in each minibatch"""
+    """normalize the advantages of each minibatch"""
     clip_coef: float = 0.2
-    """clipping of the probability ratio, and of the value's change"""
+    """clipping of the probability ratio and of the value's change"""
     clip_vloss: bool = True
-    """whether the value loss is clipped"""
+    """clip the value loss"""
     ent_coef: float = 0.01
     """coefficient of the entropy"""
     vf_coef: float = 0.5
@@ -129,187 +67,83 @@ class Args:
     """maximum norm of PPO's gradient"""
     target_kl: float | None = None
     """stop a rollout's epochs above this KL divergence"""
-    init_std: float = 1.0
-    """deviation of the actions at the start, in the environment's units; --bc-loss mse without PPO leaves it"""
-    normalize_reward: bool = True
-    """whether PPO's rewards (not those of the ranking) are divided by the running deviation of discounted returns"""
     truncation_as_termination: bool = False
     """treat a time limit as death, as the authors do, instead of bootstrapping from the final observation"""
+    init_std: float = 1.0
+    """deviation of the actions at the start, in the environment's units; --bc-loss mse without PPO keeps it"""
+    normalize_reward: bool = True
+    """divide PPO's rewards (not the ranking's) by the running deviation of discounted returns"""
 
-    # RAPID
+
+@dataclass
+class RAPIDArgs:
     rapid: bool = True
-    """whether to imitate the best episodes; --no-rapid is plain PPO"""
+    """imitate the best episodes; --no-rapid is plain PPO"""
+    paper: bool = False
+    """start from the paper's setting (1 environment, 5M frames, no forgetting, ...); other flags override it"""
     ppo_loss: bool = False
-    """whether to use PPO's losses beside imitation: off in the paper, whose tasks pay the whole return at the end; to
-    be tried first where a reward is paid at a goal; without imitation always on"""
+    """use PPO's losses beside imitation (try it first where a goal pays; off in the paper; on without imitation)"""
     bc_loss: Literal["mse", "nll"] = "nll"
-    """loss of imitation: the squared distance of the mean, which leaves the deviation as it is, as the authors have it,
-    or the negative log-likelihood, which fits the deviation too"""
+    """mse: squared distance of the mean, which keeps the deviation (the authors'); nll: negative log-likelihood"""
     local_score: Literal["std", "distance"] = "std"
-    """the local score: Eq. 2, or the mean distance to the episode's mean state as in the authors' code"""
+    """std: Eq. 2; distance: mean distance to the episode's mean state, as in the authors' code"""
     score_normalized: bool = True
-    """whether the local score is that of the normalized observations or (--no-score-normalized) of the raw ones"""
+    """compute the local score of normalized observations; --no-score-normalized: of raw ones"""
     w0: float = 1.0
     """weight of the extrinsic score"""
     w1: float = 0.001
-    """weight of the local score; made for returns in the tens to hundreds: where they are 0 or 1, take 0.1"""
+    """weight of the local score, for returns in the tens to hundreds; take 0.1 where returns are 0 or 1"""
     w2: float = 0.0
-    """weight of the global score, of use only where states repeat; 0 also stops counting them"""
+    """weight of the global score, useful only where states repeat; 0 also stops counting them"""
     buffer_size: int = 3_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
-    age_penalty: float = 1.0
-    """share of the best score kept that an episode loses for every 1000 episodes after it; 0 never forgets, as in the
-    paper"""
+    age_penalty_share: float = 1.0
+    """share of the best kept score that an episode loses for every 1000 later episodes; 0: never forget (paper)"""
     bc_steps: int = 5
     """imitation updates after each episode"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
-    bc_target_loss: float = 0.9
-    """no more imitation in a rollout once the squared distance of mean and actions is below this share of the variance,
-    or the noise of the best episodes is learnt by heart; 0 never stops, as in the paper"""
+    bc_target_share: float = 0.9
+    """pause imitation until the next rollout below this share of the policy's variance (bc_target); 0: never (paper)"""
     bc_anneal_until: int | None = None
-    """anneal the frequency of imitation to 0 at this frame (Appendix J); by default it never ends"""
+    """anneal the frequency of imitation to 0 at this frame (Appendix J; default: never)"""
     whole_episodes: bool = False
     """never cut the last episode kept (Appendix H)"""
     rank: bool = True
-    """--no-rank keeps the latest pairs instead of the best (ablation)"""
+    """keep the best pairs; --no-rank keeps the latest (ablation)"""
     score_as_reward: bool = False
-    """the episode's score as its only reward, on its last step, without buffer and imitation (ablation)"""
+    """pay the episode's score as its only reward, on its last step, without buffer and imitation (ablation)"""
     pure_exploration: bool = False
-    """no extrinsic reward anywhere, neither for PPO nor in the ranking"""
+    """use no extrinsic reward, neither for PPO nor in the ranking"""
+    draw_buffer: bool = False
+    """add a picture of the ranking buffer and a histogram of its scores to TensorBoard at each checkpoint"""
 
 
-# Table of Appendix A; the authors' commands and code where the paper is silent or they differ (time limits as
-# terminations, the local score and its weight).
+@dataclass
+class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]
+
+
+# Table of Appendix A; the authors' commands where it is silent or they differ (local score, time limits).
 PAPER = Args(
     paper=True, exp_name="paper", total_timesteps=5_000_000, num_envs=1, bc_loss="mse", local_score="distance",
-    w1=0.001, buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
+    w1=0.001, buffer_size=10_000, age_penalty_share=0.0, bc_target_share=0.0, truncation_as_termination=True,
 )  # fmt: skip
-CHECKPOINT = "checkpoint.pt"  # in a run's folder
-EVAL_SEED = 1_000_000  # of the levels of evaluations, whatever the run's seed
-# A checkpoint is of a run with these; others may change on the way.
-FIXED = ("rapid", "paper", "exp_name", "seed", "env_id", "engine", "init_std", "local_score", "score_normalized",
-         "num_envs", "num_steps")  # fmt: skip
+UNCHANGEABLE = ("rapid", "paper", "init_std", "local_score", "score_normalized")  # by --resume
 
 
-def parse_args():
-    """The arguments, and the checkpoint to go on from or None."""
-    if {"True", "False"} & set(sys.argv):
-        raise ValueError("expected switches without a value, such as `--no-cuda`, got True or False")
-    args = tyro.cli(Args, description=__doc__, default=PAPER if "--paper" in sys.argv else Args())
-    if args.resume is not None:
-        return resume_args(args)
-    return check_args(args), None
-
-
-def resume_args(args):
-    path = os.path.join(args.resume, CHECKPOINT) if os.path.isdir(args.resume) else args.resume
-    state = load_checkpoint(path)
-    saved = replace(restore_arguments(Args, state.get("args")), resume=path)
-    # what a file may not do by itself: import a module, send metrics to somebody
-    tracking = {name: getattr(args, name) for name in ("track", "wandb_project_name", "wandb_entity")}
-    if ":" in saved.env_id and args.env_id != saved.env_id:
-        raise ValueError(f"expected `env_id` to be given beside `resume`, as it imports a module: {saved.env_id}")
-    args = tyro.cli(Args, description=__doc__, default=replace(saved, **tracking))
-    args = check_args(replace(args, resume=path))
-    if (args.w2 == 0) != (saved.w2 == 0):
-        raise ValueError(f"expected `w2` to be {'zero' if saved.w2 == 0 else 'not zero'} as before, got {args.w2}")
-    changed = {name: (old, getattr(args, name)) for name, old in vars(saved).items() if old != getattr(args, name)}
-    for name in [name for name in FIXED if name in changed]:
-        raise ValueError(
-            "expected `{}` to be {!r} as before, got {!r}: start a run of its own".format(name, *changed[name])
-        )
-    for name, (old, new) in changed.items():
-        print(f"{name}: {new!r} from here on, {old!r} before")
-    return args, state
-
-
-def check_args(args):
-    if not args.rapid:
-        args.exp_name = {Args.exp_name: "ppo", PAPER.exp_name: "paper_ppo"}.get(args.exp_name, args.exp_name)
-    if not args.rapid or args.score_as_reward:  # else nothing would learn
+def parse_args(argv=None):
+    """The arguments, and the checkpoint to resume from or None."""
+    args, checkpoint = read_args(Args, argv, __file__, __doc__, lambda args: PAPER, UNCHANGEABLE)
+    if not args.rapid or args.score_as_reward:  # nothing else would learn
         args.ppo_loss = True
-
-    def require(condition, what, *names):
-        for name in names:
-            value = getattr(args, name)
-            if value is not None and not (math.isfinite(value) and condition(value)):
-                raise ValueError(f"expected `{name}` to be {what}, got {value}")
-
-    require(lambda x: x >= 1, "positive", "total_timesteps", "num_envs", "num_steps", "num_minibatches")
-    require(lambda x: x >= 1, "positive", "update_epochs", "torch_threads", "save_every")
-    require(lambda x: x >= 1, "positive", "eval_every", "eval_episodes")
-    require(lambda x: x >= 1, "positive", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until")
-    require(lambda x: x > 0, "positive", "learning_rate", "clip_coef", "max_grad_norm", "target_kl", "init_std")
-    require(lambda x: 0 <= x <= 1, "in [0, 1]", "gamma", "gae_lambda")
-    require(lambda x: x >= 0, "finite and non-negative", "ent_coef", "vf_coef", "age_penalty", "bc_target_loss")
-    require(lambda x: True, "finite", "w0", "w1", "w2")
-    if os.path.basename(args.exp_name) != args.exp_name or not args.exp_name:
-        raise ValueError(f"expected `exp_name` to be a part of a file's name, got {args.exp_name!r}")
-    require(lambda x: 0 <= x < 2**32, "in [0, 2**32)", "seed")
-    batch_size = args.num_envs * args.num_steps
-    if batch_size % args.num_minibatches or batch_size // args.num_minibatches < 2:
-        raise ValueError(f"expected `num_minibatches` to divide num_envs * num_steps = {batch_size} into minibatches "
-                         f"of at least 2, got {args.num_minibatches}")  # fmt: skip
-    if args.total_timesteps < batch_size:
-        raise ValueError(f"expected `total_timesteps` to be at least one batch, num_envs * num_steps = {batch_size}, "
-                         f"got {args.total_timesteps}")  # fmt: skip
-    if args.bc_anneal_until is not None and args.bc_anneal_until <= batch_size:
-        raise ValueError(f"expected `bc_anneal_until` to be beyond the first batch of {batch_size} frames, "
-                         f"got {args.bc_anneal_until}")  # fmt: skip
-    if (not args.rapid) + args.score_as_reward + args.pure_exploration > 1:
-        raise ValueError("expected at most one of `no_rapid`, `score_as_reward` and `pure_exploration`")
     if args.bc_anneal_until is not None and args.bc_anneal_until < args.total_timesteps and not args.ppo_loss:
         raise ValueError("expected `ppo_loss` where imitation ends before `total_timesteps`: nothing else would learn")
-    return args
+    return args, checkpoint
 
 
-def make_env(env_id, idx, capture_video, run_name, **kwargs):
-    def thunk():
-        import rapid_wrappers.envs  # noqa: F401, F811  (registers our ids, in a worker too)
-
-        if multiprocessing.parent_process() is not None:  # in a worker, which a signal to all would end unsaved
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if capture_video and idx == 0:
-            env = gym.make(env_id, render_mode="rgb_array")
-            with warnings.catch_warnings():  # the async engine makes this environment twice
-                warnings.filterwarnings("ignore", ".*Overwriting existing videos")
-                env = gym.wrappers.RecordVideo(env, f"videos/{run_name}")
-        else:
-            env = gym.make(env_id, **kwargs)
-        if not isinstance(env.observation_space, gym.spaces.Box):
-            env = gym.wrappers.FlattenObservation(env)
-        space = env.action_space
-        if not isinstance(space, gym.spaces.Box) or space.dtype.kind != "f":
-            raise TypeError(f"expected a Box action space of floats (discrete actions: ppo_rapid.py), got {space}")
-        env = gym.wrappers.ClipAction(env)  # in here, so that unclipped actions are recorded and imitated
-        # some environments overwrite the observation they returned, or return their reward in an array
-        env = gym.wrappers.TransformObservation(env, np.array, env.observation_space)
-        return gym.wrappers.TransformReward(env, lambda reward: np.asarray(reward).item())
-
-    return thunk
-
-
-def make_envs(args, run_name):
-    """Under SAME_STEP every row of a rollout is a step that was really taken."""
-    vector_env = gym.vector.SyncVectorEnv if args.engine == "sync" else gym.vector.AsyncVectorEnv
-    thunks = [make_env(args.env_id, i, args.capture_video, run_name) for i in range(args.num_envs)]
-    return vector_env(thunks, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-def make_eval_envs(args):
-    """Environments for evaluations, in this process, where some would disturb each other: then there is but one."""
-    num_envs = 1 if args.engine == "async" else min(args.num_envs, args.eval_episodes)
-    engine = "sync" if args.engine == "async" else args.engine
-    return make_envs(replace(args, num_envs=num_envs, engine=engine, capture_video=False), "")
-
-
-def evaluate(args, agent, envs):
-    """Mean return, mean length and success rate (a return above 0) of whole episodes, the same levels each time."""
-    generator = None if args.eval_greedy else torch.Generator().manual_seed(args.seed)
-    returns, lengths = play(envs, lambda obs: agent.act(obs, generator), args.eval_episodes, EVAL_SEED)
-    return {"episodic_return": returns.mean(), "episodic_length": lengths.mean(), "success_rate": (returns > 0).mean()}
+def wrap_env(env):
+    return continuous_actions(flat_observations(env))
 
 
 def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
@@ -318,41 +152,22 @@ def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
     return layer
 
 
+def mlp(first_layer, hidden_size, num_outputs, std):
+    return nn.Sequential(
+        layer_init(first_layer), nn.Tanh(), layer_init(nn.Linear(hidden_size, hidden_size)), nn.Tanh(),
+        layer_init(nn.Linear(hidden_size, num_outputs), std),
+    )  # fmt: skip
+
+
 class Agent(nn.Module):
     def __init__(self, envs, init_std):
         super().__init__()
         num_inputs = int(np.prod(envs.single_observation_space.shape))
         num_actions = int(np.prod(envs.single_action_space.shape))
-        self.obs_rms = RunningMeanStd(shape=envs.single_observation_space.shape)
-        self.critic = nn.Sequential(
-            layer_init(nn.Linear(num_inputs, 64)),
-            nn.Tanh(),
-            layer_init(nn.Linear(64, 64)),
-            nn.Tanh(),
-            layer_init(nn.Linear(64, 1), std=1.0),
-        )
-        self.actor_mean = nn.Sequential(
-            layer_init(nn.Linear(num_inputs, 64)),
-            nn.Tanh(),
-            layer_init(nn.Linear(64, 64)),
-            nn.Tanh(),
-            layer_init(nn.Linear(64, num_actions), std=0.01),
-        )
+        self.normalize = ObservationNormalizer(envs.single_observation_space.shape)
+        self.critic = mlp(nn.Linear(num_inputs, 64), 64, 1, std=1.0)
+        self.actor_mean = mlp(nn.Linear(num_inputs, 64), 64, num_actions, std=0.01)
         self.actor_logstd = nn.Parameter(torch.full((num_actions,), math.log(init_std)))
-
-    def observe(self, obs):
-        """Take raw observations (n, *obs_shape) into the statistics."""
-        self.obs_rms.update(np.asarray(obs, np.float64))
-        if not np.isfinite(self.obs_rms.var).all():
-            worst = int(np.abs(obs).reshape(len(obs), -1).max(axis=1).argmax())  # NaN counts as the largest
-            raise ValueError(f"expected finite observations, got {obs[worst]} from environment {worst}")
-
-    def normalize(self, obs):
-        """Raw observations (n, *obs_shape) of any dtype, as the network takes them: (n, inputs) of float32."""
-        if np.shape(obs)[1:] != np.shape(self.obs_rms.mean):
-            raise ValueError(f"expected observations (n, *{np.shape(self.obs_rms.mean)}), got shape {np.shape(obs)}")
-        obs = ((obs - self.obs_rms.mean) / np.sqrt(self.obs_rms.var + 1e-8)).clip(-10, 10)
-        return torch.from_numpy(obs.astype(np.float32).reshape(len(obs), -1))
 
     def get_distribution(self, x):
         return Normal(self.actor_mean(x), self.actor_logstd.exp())
@@ -362,7 +177,7 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs, generator=None):
-        """Actions (n, num_actions) for raw observations: drawn by the generator, or the means without one."""
+        """Actions (n, num_actions) for raw observations: drawn by the generator, or the means without it."""
         distribution = self.get_distribution(self.normalize(obs).to(self.actor_logstd.device))
         mean, stddev = distribution.mean.cpu(), distribution.stddev.cpu()
         noise = 0 if generator is None else torch.randn(mean.shape, generator=generator)
@@ -372,26 +187,13 @@ class Agent(nn.Module):
         distribution = self.get_distribution(x)
         return distribution.log_prob(action).sum(-1), distribution.entropy().sum(-1), self.get_value(x)
 
-    def get_extra_state(self):
-        """The normalization, without which the weights are of no use."""
-        rms = self.obs_rms
-        return {"mean": torch.as_tensor(rms.mean), "var": torch.as_tensor(rms.var), "count": float(rms.count)}
 
-    def set_extra_state(self, state):
-        mean, var, count = state["mean"].numpy(), state["var"].numpy(), state["count"]
-        if (
-            not mean.shape == var.shape == np.shape(self.obs_rms.mean)
-            or not mean.dtype == var.dtype == np.float64
-            or not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all())
-            or not (isinstance(count, float) and 0 < count < math.inf)
-        ):
-            raise ValueError(f"expected statistics of observations of shape {np.shape(self.obs_rms.mean)}")
-        self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = mean, var, count
+def make_agent(envs, args):
+    return Agent(envs, args.init_std)
 
 
 def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_lambda):
-    """Advantages (num_steps, num_envs). `next_values[t]` is the value of the observation that action t led to: at a
-    truncation that of the true final observation, not of the next episode's first."""
+    """Advantages (num_steps, num_envs); `next_values[t]` is the value of the true observation that action t led to."""
     advantages = rewards + gamma * next_values * (1 - terminations) - values
     discounts = gamma * gae_lambda * (1 - dones)
     for t in reversed(range(len(rewards) - 1)):
@@ -399,8 +201,8 @@ def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_la
     return advantages
 
 
-def bc_gap(frames, until):
-    """Updates until the next one with imitation, after `frames` frames: the authors' schedule (`rapid/agent.py`)."""
+def bc_interval(frames, until):
+    """Updates from one imitation to the next after `frames` frames: the authors' schedule (`rapid/agent.py`)."""
     return 1 if until is None else int(1 / (1 - frames / until))
 
 
@@ -412,175 +214,62 @@ def bc_target(logstd, bc_loss, share):
 
 
 if __name__ == "__main__":
-    try:
+    with exit_on_error():
         args, checkpoint = parse_args()
-    except (OSError, TypeError, ValueError) as error:
-        sys.exit(f"error: {error}")
+        run = Run(args, checkpoint, __file__)
+        envs = run.make_envs(wrap_env)
+        agent = make_agent(envs, args).to(run.device)
+        envs = UpdateStatistics(envs, agent.normalize)
+        # RAPID
+        counter, score = StateCounter(), LOCAL_SCORES[args.local_score]  # by the same statistics for all of an episode
+        local = (lambda states: score(agent.normalize(states).numpy())) if args.score_normalized else score
+        envs = VectorEpisodeScoringWrapper(envs, local=local, counter=counter, count=bool(args.w2 and args.rapid))
+        # end RAPID
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches
-    num_iterations = args.total_timesteps // batch_size
-    if args.track:
-        try:
-            import wandb
-        except ModuleNotFoundError:
-            sys.exit("error: --track needs wandb: pip install 'rapid-wrappers[track]'")
-    if args.draw_buffer and find_spec("matplotlib") is None:
-        sys.exit("error: --draw-buffer needs matplotlib: pip install 'rapid-wrappers[report]'")
-    if args.capture_video and find_spec("moviepy") is None:
-        sys.exit("error: --capture-video needs moviepy: pip install 'rapid-wrappers[video]'")
-    if args.capture_video and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo draws without a display so
-    try:
-        if args.resume:
-            run_dir = os.path.dirname(args.resume) or "."
-        else:
-            name = f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}"
-            run_dir = make_folder(f"runs/{name}")
-        claim = claim_folder(run_dir, CHECKPOINT)
-    except OSError as error:
-        sys.exit(f"error: {error}")
-    run_name = os.path.basename(os.path.abspath(run_dir))
-    if args.track:
-        try:
-            wandb.init(
-                project=args.wandb_project_name,
-                entity=args.wandb_entity,
-                sync_tensorboard=True,
-                config=vars(args),
-                name=run_name,
-                id=run_name.replace("~", "-"),
-                resume="allow",
-                monitor_gym=True,
-                save_code=True,
-            )
-        except wandb.Error as error:
-            sys.exit(f"error: {error}\nwithout network or login: WANDB_MODE=offline, and `wandb sync` later")
-
-    # seeding
-    random.seed(args.seed)
-    np.random.seed(args.seed)
-    torch.manual_seed(args.seed)
-    torch.backends.cudnn.deterministic = args.torch_deterministic
-    torch.set_num_threads(args.torch_threads)
-    shuffler = np.random.default_rng(args.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
-
-    # env setup
-    try:
-        make_env(args.env_id, 0, False, run_name)().close()
-        print(f"{run_name}: {args.num_envs} environments, {args.engine} engine", flush=True)
-        video_name = run_name if checkpoint is None else f"{run_name}-{int(time.time())}"  # or it would overwrite them
-        envs = make_envs(args, video_name)
-        eval_envs = make_eval_envs(args) if args.eval_every else None
-        # before multiprocessing ends its workers by SIGTERM, for which these are deaf
-        multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
-        # RAPID
-        envs = VectorEpisodeScoringWrapper(envs, local=args.local_score, count=bool(args.w2 and args.rapid))
-        # end RAPID
-    except (gym.error.Error, ImportError, TypeError, ValueError) as error:
-        remove_if_empty(run_dir)
-        sys.exit(f"error: {args.env_id}: {error}")
-
-    agent = Agent(envs, args.init_std).to(device)
-    return_rms = RunningMeanStd()
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    shuffler = np.random.default_rng(args.seed)
+    normalize_reward = RewardNormalizer(args.num_envs, args.gamma)  # Gymnasium's would not see the ablations below
+    parts = {"agent": agent, "optimizer": optimizer, "shuffler": shuffler, "reward_statistics": normalize_reward}
 
     # RAPID
-    counter = envs.counter
-    w0 = 0.0 if args.pure_exploration else args.w0
     buffer = RankingBuffer(
-        args.buffer_size,
-        w0,
-        args.w1,
-        args.w2,
-        counter=counter if envs.count else None,
-        whole_episodes=args.whole_episodes,
-        rank=args.rank,
-        seed=args.seed,
-    )
-    bc_next, bc_loss = 1, float("nan")
+        args.buffer_size, 0.0 if args.pure_exploration else args.w0, args.w1, args.w2,
+        counter=counter if envs.count else None, whole_episodes=args.whole_episodes, rank=args.rank, seed=args.seed,
+    )  # fmt: skip
+    parts |= {"counter": counter, "buffer": buffer}
     # end RAPID
 
-    # start, or go on from a checkpoint
-    global_step = 0
-    recent_returns = deque(maxlen=100)
-    if checkpoint is None:
-        print(f"resetting them, then {num_iterations * batch_size} frames on {device}", flush=True)
-        next_obs, _ = envs.reset(seed=np.random.SeedSequence(args.seed).generate_state(args.num_envs).tolist())
-        agent.observe(next_obs)
-    else:
-        try:
-            global_step = operator.index(checkpoint["global_step"])
-            if global_step < 1 or global_step % batch_size:
-                raise ValueError(f"expected whole rollouts of {batch_size} frames, got {global_step} frames")
-            recent_returns.extend(map(float, checkpoint["recent_returns"]))
-            agent.load_state_dict(checkpoint["agent"])
-            load_optimizer(optimizer, checkpoint["optimizer"])
-            return_rms.mean, return_rms.var, return_rms.count = map(float, checkpoint["return_rms"])
-            if not (math.isfinite(return_rms.mean) and 0 <= return_rms.var < math.inf and return_rms.count > 0):
-                raise ValueError("expected statistics of discounted returns")
-            set_generator_state(shuffler, checkpoint["shuffler"])
-            # RAPID
-            counter.load_state_dict(checkpoint["counter"])
-            buffer.load_state_dict(checkpoint["buffer"])
-            spaces = {"observations": envs.single_observation_space, "actions": envs.single_action_space}
-            for name, space in spaces.items() if len(buffer) else ():
-                kept = checkpoint["buffer"]["rows"][name]
-                if (kept.shape[1:], kept.dtype) != (space.shape, space.dtype) or not np.isfinite(kept).all():
-                    raise ValueError(f"expected kept {name} of {space}, got {kept.dtype} of shape {kept.shape[1:]}")
-            bc_next, bc_loss = operator.index(checkpoint["bc_next"]), float(checkpoint["bc_loss"])
-            if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # it may have been another
-                bc_next = min(bc_next, global_step // batch_size + bc_gap(global_step, args.bc_anneal_until))
-            # end RAPID
-            print(f"episodes in flight start anew: the {args.engine} engine's environments cannot be saved")
-            seeds = np.random.SeedSequence(args.seed, spawn_key=(global_step,)).generate_state(args.num_envs)
-            next_obs, _ = envs.reset(seed=seeds.tolist())
-            set_random_state(checkpoint["random"])
-        except Exception as error:  # whatever a file may hold
-            sys.exit(f"error: {args.resume} does not fit this run: {error or type(error).__name__}")
-    model_path = f"{run_dir}/{args.exp_name}.cleanrl_model"
-    if global_step >= num_iterations * batch_size:
-        if args.save_model and not os.path.exists(model_path):
-            save_atomically(model_path, agent.state_dict())
-        sys.exit(f"error: {args.resume} has {global_step} frames already: raise --total-timesteps")
-    if global_step:
-        print(f"going on at {global_step} of {num_iterations * batch_size} frames on {device}", flush=True)
-    try:
-        writer = SummaryWriter(run_dir, purge_step=global_step + 1 if global_step else None)
-    except OSError as error:
-        sys.exit(f"error: {error}")
-    for tag, table in (("hyperparameters", vars(args)), ("process", describe_process())):
-        rows = "\n".join([f"|{key}|{value}|" for key, value in table.items()])
-        writer.add_text(tag, f"|param|value|\n|-|-|\n{rows}", global_step)
+    next_obs, global_step, numbers = run.start(envs, parts, {"bc_next": 1, "bc_loss": float("nan")})
+
+    # RAPID
+    bc_next, bc_loss = numbers["bc_next"], numbers["bc_loss"]
+    if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # a resumed run may have a new one
+        bc_next = min(bc_next, global_step // batch_size + bc_interval(global_step, args.bc_anneal_until))
+    # end RAPID
 
     # rollout storage
     shape = (args.num_steps, args.num_envs)
-    next_obs = agent.normalize(next_obs).to(device)
-    obs = torch.zeros((*shape, next_obs.shape[1]), device=device)
-    actions = torch.zeros((*shape, len(agent.actor_logstd)), device=device)
-    means, stds = torch.zeros((2, *actions.shape), device=device)
+    next_obs = agent.normalize(next_obs).to(run.device)
+    obs = torch.zeros((*shape, next_obs.shape[1]), device=run.device)
+    actions = torch.zeros((*shape, len(agent.actor_logstd)), device=run.device)
+    means, stds = torch.zeros((2, *actions.shape), device=run.device)
     rewards, terminations, dones = np.zeros((3, *shape), dtype=np.float32)
-    discounted_returns = np.zeros(args.num_envs)  # of the episodes in flight
 
-    start_step, start_time = global_step, time.time()
-    stop = StopSignal(lambda name: print(f"\n{name}: saving at the end of this rollout", flush=True))
-    bar = tqdm(
-        total=num_iterations * batch_size, initial=start_step, unit=" frames", dynamic_ncols=True, mininterval=1.0
-    )
-    for iteration in range(start_step // batch_size + 1, num_iterations + 1):
+    for iteration in run.iterations():
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / run.num_iterations) * args.learning_rate
 
         # RAPID
         frames = iteration * batch_size  # the current rollout counts, as in the authors' code
         add = args.rapid and not args.score_as_reward and frames < (args.bc_anneal_until or frames + 1)
         imitate = add and iteration >= bc_next
         if imitate:
-            bc_next += bc_gap(frames, args.bc_anneal_until)
+            bc_next += bc_interval(frames, args.bc_anneal_until)
         # end RAPID
 
         noise = torch.randn_like(actions)
-        final_obs = {}  # (step, environment): the observation that the time limit cut an episode off at
+        final_obs = {}  # (step, environment): the observation at which the time limit cut an episode off
         for step in range(args.num_steps):
             global_step += args.num_envs
             obs[step] = next_obs
@@ -590,36 +279,23 @@ if __name__ == "__main__":
 
             action = actions[step].cpu().numpy().reshape(envs.action_space.shape)
             next_obs, reward, terminated, truncated, infos = envs.step(action)
-            agent.observe(next_obs)
-            next_obs = agent.normalize(next_obs).to(device)
+            next_obs = agent.normalize(next_obs).to(run.device)
             if args.truncation_as_termination:
                 terminated = terminated | truncated
             if args.pure_exploration or args.score_as_reward:
                 reward = np.zeros_like(reward)
             for i in np.flatnonzero(truncated & ~terminated).tolist():
                 final_obs[step, i] = infos["final_obs"][i]
-
             episodes = list(finished_episodes(infos))
-            for _, episode in episodes:
-                recent_returns.append(episode.scores.extrinsic)
-                writer.add_scalar("charts/episodic_return", episode.scores.extrinsic, global_step)
-                writer.add_scalar("charts/episodic_length", len(episode), global_step)
+            run.log.episodes(global_step, episodes)
 
             # RAPID
             for i, episode in episodes:
-                scores = episode.scores
-                if args.score_normalized:  # by the same statistics for the whole episode
-                    normalized = agent.normalize(episode.observations).numpy()
-                    scores = scores._replace(local=LOCAL_SCORES[args.local_score](normalized))
-                writer.add_scalar("rapid/extrinsic", scores.extrinsic, global_step)
-                writer.add_scalar("rapid/local", scores.local, global_step)
-                writer.add_scalar("rapid/global", scores.global_, global_step)
                 if args.score_as_reward:
-                    reward[i] = episode_score(*scores, args.w0, args.w1, args.w2)
+                    reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
                 if add:
-                    if len(buffer):
-                        buffer.age_penalty = args.age_penalty * abs(buffer.scores[0])
-                    buffer.add(episode.observations, episode.actions, scores, episode.state_ids)
+                    buffer.age_penalty = args.age_penalty_share * (abs(buffer.scores[0]) if len(buffer) else 0)
+                    buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
                 bc_losses = []
                 for _ in range(args.bc_steps if imitate else 0):
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
@@ -627,27 +303,23 @@ if __name__ == "__main__":
                     metrics = bc_step(agent.get_distribution, optimizer, bc_obs, bc_actions, loss=args.bc_loss)
                     bc_losses.append(metrics["loss"])
                 if imitate:
-                    bc_loss = torch.stack(bc_losses).mean()  # that of one batch is noisy
-                    target = bc_target(agent.actor_logstd.detach(), args.bc_loss, args.bc_target_loss)
-                    imitate = bool(bc_loss >= target)  # else it rests until the next rollout, which looks again
+                    bc_loss = torch.stack(bc_losses).mean()  # the loss of one batch is noisy
+                    target = bc_target(agent.actor_logstd.detach(), args.bc_loss, args.bc_target_share)
+                    imitate = bool(bc_loss >= target)  # else it rests until the next rollout
             # end RAPID
 
-            done = terminated | truncated
-            if args.ppo_loss and args.normalize_reward:  # Gymnasium's wrapper would not see the ablations above
-                discounted_returns = discounted_returns * args.gamma + reward
-                return_rms.update(discounted_returns)
-                discounted_returns[done] = 0.0
-                reward = reward / np.sqrt(return_rms.var + 1e-8)
-            rewards[step], terminations[step], dones[step] = reward, terminated, done
+            if args.ppo_loss and args.normalize_reward:
+                reward = normalize_reward(reward, terminated | truncated)
+            rewards[step], terminations[step], dones[step] = reward, terminated, terminated | truncated
 
         # advantages, from the value of the observation each action led to; nothing in the rollout moves the critic
         with torch.no_grad():
             values = agent.get_value(obs.flatten(0, 1)).view(shape)
             next_values = torch.cat([values[1:], agent.get_value(next_obs)[None]])
             if final_obs:
-                cut = torch.tensor(list(final_obs), device=device).unbind(dim=1)
-                next_values[cut] = agent.get_value(agent.normalize(np.stack(list(final_obs.values()))).to(device))
-            outcomes = torch.as_tensor(np.stack([rewards, terminations, dones])).to(device)
+                cut = torch.tensor(list(final_obs), device=run.device).unbind(dim=1)
+                next_values[cut] = agent.get_value(agent.normalize(np.stack(list(final_obs.values()))).to(run.device))
+            outcomes = torch.as_tensor(np.stack([rewards, terminations, dones])).to(run.device)
             advantages = compute_gae(outcomes[0], values, next_values, *outcomes[1:], args.gamma, args.gae_lambda)
 
             # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
@@ -656,9 +328,11 @@ if __name__ == "__main__":
             b_returns = b_advantages + b_values
 
         # optimize policy and value network
-        clipfracs = []
+        var_y = b_returns.var()
+        explained_var = 1 - (b_returns - b_values).var() / var_y if var_y > 0 else float("nan")
+        clipfracs, losses = [], {}
         for _ in range(args.update_epochs if args.ppo_loss else 0):
-            b_inds = torch.from_numpy(shuffler.permutation(batch_size)).to(device)
+            b_inds = torch.from_numpy(shuffler.permutation(batch_size)).to(run.device)
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
             for minibatch in zip(*(x[b_inds].split(minibatch_size) for x in batch), strict=True):
                 mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values = minibatch
@@ -692,96 +366,31 @@ if __name__ == "__main__":
                 nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
                 optimizer.step()
 
+            losses = {
+                "losses/value_loss": v_loss, "losses/policy_loss": pg_loss, "losses/entropy": entropy_loss,
+                "losses/old_approx_kl": old_approx_kl, "losses/approx_kl": approx_kl,
+                "losses/clipfrac": torch.stack(clipfracs).mean(), "losses/explained_variance": explained_var,
+            }  # fmt: skip
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        var_y = b_returns.var()
-        explained_var = 1 - (b_returns - b_values).var() / var_y if var_y > 0 else float("nan")
-
-        mean_return = np.mean(recent_returns) if recent_returns else float("nan")
-        sps = int((global_step - start_step) / (time.time() - start_time))
-        if recent_returns:
-            writer.add_scalar("charts/mean_episodic_return", mean_return, global_step)
-        writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], global_step)
-        writer.add_scalar("charts/action_std", agent.actor_logstd.exp().mean().item(), global_step)
-        writer.add_scalar("charts/SPS", sps, global_step)
-        if args.ppo_loss:
-            writer.add_scalar("losses/value_loss", v_loss.item(), global_step)
-            writer.add_scalar("losses/policy_loss", pg_loss.item(), global_step)
-            writer.add_scalar("losses/entropy", entropy_loss.item(), global_step)
-            writer.add_scalar("losses/old_approx_kl", old_approx_kl.item(), global_step)
-            writer.add_scalar("losses/approx_kl", approx_kl.item(), global_step)
-            writer.add_scalar("losses/clipfrac", torch.stack(clipfracs).mean().item(), global_step)
-            writer.add_scalar("losses/explained_variance", float(explained_var), global_step)
-        status = {"return": f"{mean_return:.1f}", "SPS": sps}
+        scalars, shown = losses | {"charts/learning_rate": optimizer.param_groups[0]["lr"]}, {}
+        scalars["charts/action_std"] = agent.actor_logstd.exp().mean()
 
         # RAPID
-        writer.add_scalar("rapid/distinct_states", len(counter), global_step)
+        scalars["rapid/distinct_states"] = len(counter)
         if len(buffer):
             scores = buffer.scores
-            writer.add_scalar("rapid/bc_loss", float(bc_loss), global_step)
-            writer.add_scalar("rapid/buffer_size", len(buffer), global_step)
-            writer.add_scalar("rapid/lowest_score", scores[-1], global_step)
-            writer.add_scalar("rapid/mean_score", scores.mean(), global_step)
-            status["buffer"] = f"{len(buffer)} pairs, scores {scores[-1]:.4g} to {scores[0]:.4g}"
-            if args.draw_buffer and (global_step % args.save_every < batch_size or iteration == num_iterations):
-                writer.add_histogram("rapid/scores", scores, global_step)
-                writer.add_figure("rapid/buffer", draw_buffer(buffer), global_step)
+            scalars["rapid/bc_loss"], scalars["rapid/buffer_size"] = bc_loss, len(buffer)
+            scalars["rapid/lowest_score"], scalars["rapid/mean_score"] = scores[-1], scores.mean()
+            shown["buffer"] = f"{len(buffer)} pairs, scores {scores[-1]:.3g} to {scores[0]:.3g}"
+            if args.draw_buffer and run.saves(global_step):
+                run.log.writer.add_histogram("rapid/scores", scores, global_step)
+                run.log.writer.add_figure("rapid/buffer", draw_buffer(buffer), global_step)
         # end RAPID
 
-        if args.eval_every and global_step % args.eval_every < batch_size:
-            for name, value in evaluate(args, agent, eval_envs).items():
-                writer.add_scalar(f"eval/{name}", value, global_step)
+        run.log.rollout(global_step, scalars, shown)
+        run.evaluate(global_step, agent)
+        run.save(global_step, parts, {"bc_next": bc_next, "bc_loss": bc_loss})
 
-        bar.update(batch_size)
-        bar.set_postfix(status)
-
-        stopping = bool(stop) and iteration < num_iterations
-        if stopping or iteration == num_iterations or global_step % args.save_every < batch_size:
-            try:
-                writer.flush()  # so that no point before the checkpoint is lost
-                save_checkpoint(
-                    os.path.join(run_dir, CHECKPOINT),
-                    {
-                        "args": vars(args),
-                        "global_step": global_step,
-                        "recent_returns": list(recent_returns),
-                        "agent": agent.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                        "return_rms": [float(x) for x in (return_rms.mean, return_rms.var, return_rms.count)],
-                        "shuffler": shuffler.bit_generator.state,
-                        # RAPID
-                        "counter": counter.state_dict(),
-                        "buffer": buffer.state_dict(),
-                        "bc_next": bc_next,
-                        "bc_loss": float(bc_loss),
-                        # end RAPID
-                        "random": random_state(),
-                    },
-                )
-            except OSError as error:
-                sys.exit(f"error: no checkpoint at {global_step} frames, the one before is still there: {error}")
-        if stopping:
-            break
-
-    bar.close()
-    envs.close()
-    if eval_envs is not None:
-        eval_envs.close()
-    writer.close()
-    os.close(claim)
-    print(f"{global_step - start_step} frames in {time.time() - start_time:.0f} s; "
-          f"mean return of the last {len(recent_returns)} episodes: {mean_return:.1f}")  # fmt: skip
-    if not recent_returns:
-        print("no episode has ended yet: where none ever does, put a gymnasium.wrappers.TimeLimit around")
-    if stopping:
-        again = f" --env-id {args.env_id}" if ":" in args.env_id else ""
-        print(f"go on:   python {shlex.quote(sys.argv[0])} --resume {shlex.quote(run_dir)}{again}")
-        sys.exit(128 + stop.number)
-    if args.save_model:
-        try:
-            save_atomically(model_path, agent.state_dict())
-        except OSError as error:
-            sys.exit(f"error: no network written: {error}; --resume {shlex.quote(run_dir)} tries again")
-        print(f"network: {model_path}")
-    print(f"curves:  tensorboard --logdir {run_dir}")
+    run.finish(agent)

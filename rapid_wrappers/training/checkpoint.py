@@ -6,23 +6,18 @@ torch and NumPy only, nothing else of this package: the file works when copied a
 import io
 import os
 import random
-import signal
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
 
 __all__ = [
-    "StopSignal",
     "load_checkpoint",
     "load_optimizer",
     "random_state",
-    "restore_arguments",
     "save_atomically",
     "save_checkpoint",
     "set_generator_state",
@@ -82,26 +77,6 @@ def save_atomically(path: str | os.PathLike, value: Any) -> None:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-
-
-def restore_arguments(cls: type, values: Any) -> Any:
-    """An instance of the dataclass ``cls`` with ``vars`` as they were saved.
-
-    Raises:
-        ValueError: If its fields are others, or a value is not of its field's type (of which unions and literals).
-    """
-    hints = get_type_hints(cls)
-    if not isinstance(values, dict) or values.keys() != hints.keys():
-        found = set(values) if isinstance(values, dict) else set()
-        missing, others = sorted(hints.keys() - found), sorted(map(str, found - hints.keys()))
-        raise ValueError(f"expected the fields of {cls.__name__} in its present version, but {missing} are missing, "
-                         f"{others} are others")  # fmt: skip
-    for name, value in values.items():
-        hint = hints[name]
-        kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
-        if not any(type(value) is kind or value in get_args(kind) for kind in kinds):
-            raise ValueError(f"expected `{name}` to be of {hint}, got {value!r:.100}")
-    return cls(**values)
 
 
 def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
@@ -201,37 +176,6 @@ def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"expected the state of a {type(fresh).__name__}, got {error}") from error
     generator.bit_generator.state = fresh.state
-
-
-class StopSignal:
-    """True once SIGINT (Ctrl-C) or SIGTERM has come, for a loop to save and stop; a second one interrupts at once.
-
-    A signal that was ignored before stays ignored (that of a terminal, in a process in the background).
-
-    Args:
-        notice: Called with the signal's name when the first one comes; where it cannot print, that is no matter.
-    """
-
-    def __init__(self, notice: Callable[[str], None] = lambda name: None) -> None:
-        self.number: int | None = None  # of the signal, once it has come
-        self._notice = notice
-        heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-        self._previous = {number: signal.signal(number, self._handle) for number in heard}
-
-    def __bool__(self) -> bool:
-        """Whether a signal has come."""
-        return self.number is not None
-
-    def restore(self) -> None:
-        """Give the signals back to who had them before."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        self.restore()
-        with suppress(OSError, ValueError):  # of an output that is closed
-            self._notice(signal.Signals(number).name)
 
 
 def _to_tensors(value: Any) -> Any:

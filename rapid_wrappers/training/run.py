@@ -1,0 +1,315 @@
+"""A training run from its folder to its end: seeds, device, log, checkpoints, stop signals, evaluation."""
+
+import multiprocessing.util
+import os
+import random
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rapid_wrappers.training.args import CHECKPOINT
+from rapid_wrappers.training.checkpoint import (
+    load_optimizer,
+    random_state,
+    save_atomically,
+    save_checkpoint,
+    set_generator_state,
+    set_random_state,
+)
+from rapid_wrappers.training.environments import (
+    WrapEnv,
+    choose_engine,
+    draw_without_display,
+    make_envs,
+    make_eval_envs,
+)
+from rapid_wrappers.training.evaluation import play
+from rapid_wrappers.training.folder import claim_folder, make_folder
+from rapid_wrappers.training.log import Log
+from rapid_wrappers.training.signals import StopSignal
+
+__all__ = ["Run", "exit_on_error"]
+
+EVAL_SEED = 1_000_000  # of the levels of evaluations, whatever the run's seed
+Parts = dict[str, Any]
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """End the script with one line, ``error: ...``, for bad input; other errors keep their traceback."""
+    try:
+        yield
+    except (gym.error.Error, ImportError, OSError, TypeError, ValueError) as error:
+        sys.exit(f"error: {error}")
+
+
+class Run:
+    """What surrounds the loop of a script.
+
+    A script makes its environments with :meth:`make_envs` and its network, optimizer and so on, its *parts*; then it
+    calls :meth:`start`, loops over :meth:`iterations`, and calls :meth:`finish`. A checkpoint holds the state of all
+    parts, and the *numbers* that change from one rollout to the next.
+
+    Creating a run makes its folder under ``runs/`` (or claims that of the run to resume), starts tracking, seeds all
+    global generators and chooses the device.
+
+    Args:
+        args: The script's arguments, with those of ``RunArgs``.
+        checkpoint: What :func:`.read_args` returned beside them.
+        script: Path of the script, ``__file__``.
+
+    Raises:
+        ImportError: If an optional package is missing.
+        OSError: If the folder cannot be written to, or another process writes to it.
+        ValueError: If tracking does not start.
+    """
+
+    def __init__(self, args: Any, checkpoint: dict[str, Any] | None, script: str) -> None:
+        self.args = args
+        self.script = os.path.basename(script)
+        self.batch_size = args.num_envs * args.num_steps
+        self.num_iterations = args.total_timesteps // self.batch_size
+        self._checkpoint = checkpoint
+        self._eval_envs: VectorEnv | None = None
+        self._stopping = False
+        self._check_packages()
+        self._start_folder()
+        if args.track:
+            self._start_tracking()
+        random.seed(args.seed)
+        np.random.seed(args.seed)  # noqa: NPY002
+        torch.manual_seed(args.seed)
+        torch.backends.cudnn.deterministic = args.torch_deterministic
+        torch.set_num_threads(args.torch_threads)
+        self.device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run resumes from a checkpoint."""
+        return self._checkpoint is not None
+
+    # Before the loop
+
+    def make_envs(self, wrap_env: WrapEnv) -> VectorEnv:
+        """Choose the engine, if ``args.engine`` does not, and make the environments.
+
+        Raises:
+            ValueError: If the environment cannot be made, or is not one that the script can take.
+        """
+        args = self.args
+        draw_without_display(render=args.capture_video)
+        # A resumed run must not overwrite the videos it made before.
+        video_folder = f"videos/{self.name}-{int(time.time())}" if self.resumed else f"videos/{self.name}"
+        try:
+            args.engine, remark = choose_engine(args, wrap_env)
+            print(f"{self.name}: {args.num_envs} environments, {args.engine} engine{remark}", flush=True)
+            video = video_folder if args.capture_video else None
+            envs = make_envs(args.env_id, wrap_env, args.num_envs, args.engine, video_folder=video)
+            # Close first: the workers ignore SIGTERM, so multiprocessing could not stop them.
+            multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
+            if args.eval_every:
+                num_envs = min(args.num_envs, args.eval_episodes)
+                self._eval_envs = make_eval_envs(args.env_id, wrap_env, num_envs, args.engine)
+        except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+            raise ValueError(f"{args.env_id}: {error}") from error
+        return envs
+
+    def start(self, envs: Any, parts: Parts, numbers: dict[str, float]) -> tuple[NDArray, int, dict[str, float]]:
+        """Reset the environments, or restore everything from the checkpoint; then open the log.
+
+        Args:
+            envs: The scored vector environment.
+            parts: The script's modules, optimizers, generators and whatever else has a ``state_dict``, by name. They
+                are restored in this order: a counter before its buffer.
+            numbers: Values that change from one rollout to the next, by name.
+
+        Returns:
+            The observations to act on, the frames done so far, and the numbers, those of the checkpoint if there is
+            one. Leaves the process with one line if the checkpoint does not fit.
+        """
+        self._envs, self._native = envs, self.args.engine == "native"
+        num_frames, global_step, returns = self.num_iterations * self.batch_size, 0, []
+        if self._checkpoint is None:
+            print(f"resetting them, then {num_frames} frames on {self.device}", flush=True)
+            observations, _ = envs.reset(seed=self._seeds())
+        else:
+            try:
+                global_step, observations = self._restore(parts)
+                returns = [*map(float, self._checkpoint["recent_returns"])]
+                numbers = {name: type(value)(self._checkpoint["numbers"][name]) for name, value in numbers.items()}
+            except Exception as error:  # the file may hold anything
+                sys.exit(f"error: {self.args.resume} does not fit this run: {error or type(error).__name__}")
+            if global_step >= num_frames:
+                if self.args.save_model and not os.path.exists(self.model_path):
+                    save_atomically(self.model_path, parts["agent"].state_dict())
+                sys.exit(f"error: {self.args.resume} has {global_step} frames already: raise --total-timesteps")
+            print(f"resuming at {global_step} of {num_frames} frames on {self.device}", flush=True)
+        try:
+            self.log = Log(self.folder, self.args, global_step, num_frames, returns)
+        except OSError as error:
+            sys.exit(f"error: {error}")
+        self._first_iteration = global_step // self.batch_size + 1
+        self._stop = StopSignal(lambda name: print(f"\n{name}: saving at the end of this rollout", flush=True))
+        return observations, global_step, numbers
+
+    # In the loop
+
+    def iterations(self) -> Iterator[int]:
+        """The numbers of the rollouts to do, from 1; ends early once a signal has come and :meth:`save` has saved."""
+        for iteration in range(self._first_iteration, self.num_iterations + 1):
+            yield iteration
+            if self._stopping:
+                return
+
+    def evaluate(self, global_step: int, agent: Any) -> None:
+        """If an evaluation is due, play whole episodes on the same levels each time, and log their means.
+
+        Success is a return above 0.
+        """
+        args = self.args
+        if self._eval_envs is None or global_step % args.eval_every >= self.batch_size:
+            return
+        generator = None if args.eval_greedy else torch.Generator().manual_seed(args.seed)
+        act = lambda observations: agent.act(observations, generator)  # noqa: E731
+        returns, lengths = play(self._eval_envs, act, args.eval_episodes, EVAL_SEED)
+        means = {"episodic_return": returns, "episodic_length": lengths, "success_rate": returns > 0}
+        self.log.scalars(global_step, {f"eval/{name}": values.mean() for name, values in means.items()})
+
+    def saves(self, global_step: int) -> bool:
+        """Whether a checkpoint is due after this rollout, leaving signals aside."""
+        is_due: bool = global_step % self.args.save_every < self.batch_size
+        return is_due or self._is_last(global_step)
+
+    def save(self, global_step: int, parts: Parts, numbers: dict[str, float]) -> None:
+        """Write a checkpoint if one is due, or if a signal has come."""
+        self._stopping = bool(self._stop) and not self._is_last(global_step)
+        if not (self._stopping or self.saves(global_step)):
+            return
+        parts = {**parts, "envs": self._envs.env, "episodes": self._envs} if self._native else parts
+        state = {
+            "script": self.script,
+            "args": vars(self.args),
+            "global_step": global_step,
+            "recent_returns": list(self.log.returns),
+            "parts": {name: _state_of(part) for name, part in parts.items()},
+            "numbers": {name: float(value) if isinstance(value, torch.Tensor) else value
+                        for name, value in numbers.items()},
+            "random": random_state(),
+        }  # fmt: skip
+        try:
+            self.log.writer.flush()  # before the checkpoint, so that no point before it is lost
+            save_checkpoint(os.path.join(self.folder, CHECKPOINT), state)
+        except OSError as error:
+            sys.exit(f"error: no checkpoint at {global_step} frames, the previous one is still there: {error}")
+
+    # After the loop
+
+    def finish(self, agent: torch.nn.Module) -> None:
+        """Close everything and save the network; after a signal, say how to resume and exit with its code instead."""
+        self._envs.close()
+        if self._eval_envs is not None:
+            self._eval_envs.close()
+        self.log.close()
+        os.close(self._claim)
+        if self._stopping:
+            again = f" --env-id {self.args.env_id}" if ":" in self.args.env_id else ""
+            print(f"resume:  python {shlex.quote(sys.argv[0])} --resume {shlex.quote(self.folder)}{again}")
+            sys.exit(128 + (self._stop.number or 0))
+        if self.args.save_model:
+            try:
+                save_atomically(self.model_path, agent.state_dict())
+            except OSError as error:
+                sys.exit(f"error: no network written: {error}; --resume {shlex.quote(self.folder)} tries again")
+            print(f"network: {self.model_path}")
+        print(f"curves:  tensorboard --logdir {self.folder}")
+
+    # Its steps
+
+    def _check_packages(self) -> None:
+        for flag, package, extra in (
+            ("track", "wandb", "track"), ("draw_buffer", "matplotlib", "report"), ("capture_video", "moviepy", "video")
+        ):  # fmt: skip
+            if getattr(self.args, flag, False) and find_spec(package) is None:
+                option = flag.replace("_", "-")
+                raise ImportError(f"--{option} needs {package}: pip install 'rapid-wrappers[{extra}]'")
+
+    def _start_folder(self) -> None:
+        args = self.args
+        if args.resume:
+            self.folder = os.path.dirname(args.resume) or "."
+        else:
+            name = f"{re.sub('[/:]', '-', args.env_id)}__{args.exp_name}__{args.seed}__{int(time.time())}"
+            self.folder = make_folder(f"runs/{name}")
+        self._claim = claim_folder(self.folder, CHECKPOINT)
+        self.name = Path(self.folder).resolve().name
+        self.model_path = f"{self.folder}/{args.exp_name}.cleanrl_model"
+
+    def _start_tracking(self) -> None:
+        import wandb
+
+        args = self.args
+        try:
+            wandb.init(
+                project=args.wandb_project_name, entity=args.wandb_entity, sync_tensorboard=True, config=vars(args),
+                name=self.name, id=self.name.replace("~", "-"), resume="allow", monitor_gym=True, save_code=True,
+            )  # fmt: skip
+        except wandb.Error as error:
+            raise ValueError(
+                f"{error}\nwithout network or login: WANDB_MODE=offline, and `wandb sync` later"
+            ) from error
+
+    def _seeds(self, *spawn_key: int) -> list[int]:
+        """A seed for each environment."""
+        sequence = np.random.SeedSequence(self.args.seed, spawn_key=spawn_key)
+        seeds: list[int] = sequence.generate_state(self.args.num_envs).tolist()
+        return seeds
+
+    def _restore(self, parts: Parts) -> tuple[int, NDArray]:
+        """Load everything from the checkpoint; return its frames and the observations to act on."""
+        state = self._checkpoint
+        assert state is not None
+        global_step = int(state["global_step"])
+        if global_step < 1 or global_step % self.batch_size:
+            raise ValueError(f"expected whole rollouts of {self.batch_size} frames, got {global_step} frames")
+        observations: NDArray | None = None
+        if not self._native:  # before the parts, some of which may watch the environments
+            engine = self.args.engine
+            print(f"episodes in flight start again: environments of the {engine} engine cannot be saved")
+            observations, _ = self._envs.reset(seed=self._seeds(global_step))
+        for name, part in parts.items():
+            _load_state(part, state["parts"][name])
+        if self._native:
+            observations = self._envs.env.load_state_dict(state["parts"]["envs"])
+            self._envs.load_state_dict(state["parts"]["episodes"])
+        if observations is None:
+            raise ValueError("expected an episode in flight in each environment")
+        set_random_state(state["random"])
+        return global_step, observations
+
+    def _is_last(self, global_step: int) -> bool:
+        return global_step >= self.num_iterations * self.batch_size
+
+
+def _state_of(part: Any) -> Any:
+    return part.bit_generator.state if isinstance(part, np.random.Generator) else part.state_dict()
+
+
+def _load_state(part: Any, state: Any) -> None:
+    if isinstance(part, np.random.Generator):
+        set_generator_state(part, state)
+    elif isinstance(part, torch.optim.Optimizer):
+        load_optimizer(part, state)
+    else:
+        part.load_state_dict(state)
