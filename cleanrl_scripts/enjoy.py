@@ -2,12 +2,10 @@
 
 python cleanrl_scripts/enjoy.py runs/RUN --episodes 100 --sheet episodes.png
 
-Any of the three scripts' runs, by its checkpoint.pt, in new levels: `--seed` is none that training saw.
+Plays the run of any script from its checkpoint.pt, in levels that training did not see (`--seed`).
 """
 
-import dataclasses
 import importlib.util
-import math
 import os
 import sys
 import time
@@ -22,11 +20,12 @@ import tyro
 from tqdm import tqdm
 
 from rapid_wrappers import RankingBuffer, StateCounter
+from rapid_wrappers.training.args import CHECKPOINT, restore_args
 from rapid_wrappers.training.checkpoint import load_checkpoint
+from rapid_wrappers.training.environments import draw_without_display, make_env, make_eval_envs
 from rapid_wrappers.training.evaluation import mean_interval, play, success_interval
 from rapid_wrappers.training.pictures import draw_buffer
-
-SCRIPTS = {"ppo_loss": "ppo_rapid_continuous_action.py", "bf16": "ppo_rapid_cnn.py", "one_hot": "ppo_rapid.py"}
+from rapid_wrappers.training.run import exit_on_error
 
 
 @dataclass
@@ -34,84 +33,73 @@ class Args:
     run: Annotated[Path, tyro.conf.Positional]
     """the run's folder, or a checkpoint in one"""
     episodes: int = 100
-    """how many to play"""
+    """number of episodes to play"""
     greedy: bool = False
-    """the likeliest action (of continuous ones the mean), not one drawn as in training"""
+    """take the most likely action (the mean of continuous ones) instead of drawing one as in training"""
     seed: int = 1_000_000
-    """of levels and actions"""
+    """seed of levels and actions"""
     num_envs: int = 8
-    """environments played at once, where they do not disturb each other in one process"""
+    """environments played at once, unless they would disturb each other in one process"""
     env_id: str | None = None
-    """another environment than the run's, with the same spaces; needed again where it imports a module"""
+    """another environment with the same spaces; give the run's again if it imports a module"""
+    script: Path | None = None
+    """the run's script (default: the one beside this file that the checkpoint names)"""
     sheet: Path | None = None
-    """where to draw the first episodes of one environment, a row of frames each (PNG)"""
+    """PNG file to draw the first episodes of one environment in, one row of frames each"""
     sheet_rows: int = 4
     """episodes on the sheet"""
     sheet_columns: int = 8
     """frames of each, from first to last"""
     buffer: Path | None = None
-    """where to draw what the ranking buffer holds: the best episodes, and how good, long and old all are (PNG)"""
+    """PNG file to draw the ranking buffer in: its best episodes, and the scores, lengths and ages of all"""
     video: bool = False
-    """whether to record the first of these episodes under `videos/`"""
+    """record the first of these episodes under videos/"""
 
 
-def load(path: Path, env_id: str | None = None) -> tuple[Any, Any, dict[str, Any]]:
-    """The script that a checkpoint is of, as a module, its arguments and its state."""
-    state = load_checkpoint(path / "checkpoint.pt" if path.is_dir() else path)
-    saved = state.get("args")
-    name = next((name for key, name in SCRIPTS.items() if isinstance(saved, dict) and key in saved), None)
-    if name is None:
-        raise ValueError(f"expected the checkpoint of a script of these: {', '.join(SCRIPTS.values())}")
-    spec = importlib.util.spec_from_file_location(Path(name).stem, Path(__file__).parent / name)
+def load(run: Path, script: Path | None, env_id: str | None) -> tuple[Any, Any, dict[str, Any]]:
+    """The script of a checkpoint as a module, its arguments, and the checkpoint."""
+    state = load_checkpoint(run / CHECKPOINT if run.is_dir() else run)
+    if script is None:
+        name = state.get("script")
+        script = Path(__file__).parent / os.path.basename(str(name))
+        if not isinstance(name, str) or name != script.name or not script.is_file():
+            raise ValueError(f"expected `script`, because {name!r:.100} is not beside enjoy.py")
+    spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = script
-    spec.loader.exec_module(script)
-    known = vars(script.Args())  # a script of another version may have more or fewer
-    args = script.restore_arguments(script.Args, known | {key: saved[key] for key in saved if key in known})
-    if ":" in args.env_id and env_id is None:  # a file by itself may not import a module
-        raise ValueError(f"expected `env_id` to be given, as it imports a module: {args.env_id}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    if not hasattr(module, "make_agent"):
+        raise ValueError(f"expected a script with `make_agent`, got {script}")
+    defaults, saved = vars(module.Args()), state.get("args", {})  # another version of the script may have more or fewer
+    args = restore_args(module.Args, defaults | {name: saved[name] for name in saved if name in defaults})
+    if ":" in args.env_id and env_id is None:  # a file alone must not import a module
+        raise ValueError(f"expected `env_id`, because the run's imports a module: {args.env_id}")
     if env_id not in (None, args.env_id):
-        args = dataclasses.replace(args, env_id=env_id, engine="async")  # which any environment can be played as
-    return script, args, state
-
-
-def make_agent(script: Any, args: Any, state: dict[str, Any], envs: gym.vector.VectorEnv) -> Any:
-    """The network of the checkpoint."""
-    if script.__name__ == "ppo_rapid":
-        shape = envs.single_observation_space.shape or ()
-        inputs = state["agent"]["actor.0.weight"].shape[1]
-        takes_one_hot_codes = len(shape) == 3 and inputs != math.prod(shape)
-        agent = script.Agent(envs, takes_one_hot_codes, len(state["agent"]["actor.0.bias"]))
-    elif script.__name__ == "ppo_rapid_cnn":
-        agent = script.Agent(envs, args.bf16)
-    else:
-        agent = script.Agent(envs, args.init_std)
-    agent.load_state_dict(state["agent"])
-    return agent.eval()
+        args.env_id, args.engine = env_id, "async"  # which every environment can be evaluated as
+    return module, args, state
 
 
 def load_buffer(args: Any, state: dict[str, Any]) -> RankingBuffer:
     """The ranking buffer of the checkpoint."""
     counter = StateCounter(hash_bits=getattr(args, "hash_bits", None))
-    counter.load_state_dict(state["counter"])
-    counted = len(state["buffer"]["state_ids"]) > 0
+    counter.load_state_dict(state["parts"]["counter"])
+    counted = len(state["parts"]["buffer"]["state_ids"]) > 0
     w0 = 0.0 if args.pure_exploration else args.w0
     buffer = RankingBuffer(args.buffer_size, w0, args.w1, args.w2, counter=counter if counted else None,
                            whole_episodes=args.whole_episodes, rank=args.rank)  # fmt: skip
-    buffer.load_state_dict(state["buffer"])
+    buffer.load_state_dict(state["parts"]["buffer"])
     return buffer
 
 
-def make_policy(agent: Any, space: gym.Space, greedy: bool, seed: int) -> Any:
-    """Observations to actions of an environment."""
+def make_policy(agent: Any, greedy: bool, seed: int) -> Any:
+    """A function from observations to actions of an environment."""
     generator = None if greedy else torch.Generator().manual_seed(seed)
-    first_action = int(space.start) if isinstance(space, gym.spaces.Discrete) else 0
-    return lambda observations: agent.act(observations, generator) + first_action
+    return lambda observations: agent.act(observations, generator)
 
 
 def draw_sheet(env: gym.Env, act: Any, rows: int, columns: int, seed: int, path: Path) -> None:
-    """Frames of the first episodes, evenly from the first step to the last, with what each returned."""
+    """Draw frames of the first episodes, evenly spaced from the first step to the last, with the return of each."""
     import matplotlib.pyplot as plt
 
     figure, grid = plt.subplots(
@@ -134,7 +122,7 @@ def draw_sheet(env: gym.Env, act: Any, rows: int, columns: int, seed: int, path:
 
 
 def record_video(env: gym.Env, act: Any, seed: int, folder: str) -> None:
-    """The first episode, as a video."""
+    """Record the first episode."""
     env = gym.wrappers.RecordVideo(env, folder, episode_trigger=lambda episode: True)
     observation, _ = env.reset(seed=seed)
     done = False
@@ -146,10 +134,8 @@ def record_video(env: gym.Env, act: Any, seed: int, folder: str) -> None:
 
 if __name__ == "__main__":
     cli = tyro.cli(Args, description=__doc__)
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):  # MuJoCo and MiniWorld draw without one so
-        os.environ.setdefault("MUJOCO_GL", "egl")
-        os.environ.setdefault("PYGLET_HEADLESS", "true")
-    try:
+    draw_without_display(render=cli.sheet is not None or cli.video)
+    with exit_on_error():
         for name in ("episodes", "num_envs", "sheet_rows", "sheet_columns"):
             if getattr(cli, name) < 1:
                 raise ValueError(f"expected `{name}` to be positive, got {getattr(cli, name)}")
@@ -157,18 +143,21 @@ if __name__ == "__main__":
             raise ImportError("--sheet and --buffer need matplotlib: pip install 'rapid-wrappers[report]'")
         for picture in filter(None, (cli.sheet, cli.buffer)):
             if picture.suffix != ".png" or not picture.parent.is_dir():
-                raise ValueError(f"expected a PNG file in a folder that is there, got {picture}")
+                raise ValueError(f"expected a PNG file in an existing folder, got {picture}")
         if cli.video and importlib.util.find_spec("moviepy") is None:
             raise ImportError("--video needs moviepy: pip install 'rapid-wrappers[video]'")
         torch.set_num_threads(1)
-        script, args, state = load(cli.run, cli.env_id)
-        envs = script.make_eval_envs(dataclasses.replace(args, num_envs=cli.num_envs, eval_episodes=cli.episodes))
-        agent = make_agent(script, args, state, envs)
-    except (gym.error.Error, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        sys.exit(f"error: {error}")
-    space = envs.single_action_space
+        script, args, state = load(cli.run, cli.script, cli.env_id)
+        envs = make_eval_envs(args.env_id, script.wrap_env, min(cli.num_envs, cli.episodes), args.engine)
+        agent = script.make_agent(envs, args)
+        try:
+            agent.load_state_dict(state["parts"]["agent"])
+        except RuntimeError as error:
+            raise ValueError(
+                f"expected an environment with the spaces of the run's, got {args.env_id}: {error}"
+            ) from error
     with tqdm(total=cli.episodes, unit=" episodes") as bar:
-        act = make_policy(agent, space, cli.greedy, cli.seed)
+        act = make_policy(agent, cli.greedy, cli.seed)
         returns, lengths = play(envs, act, cli.episodes, cli.seed, bar.update)
     envs.close()
     wins = int((returns > 0).sum())
@@ -188,8 +177,8 @@ if __name__ == "__main__":
     for wanted in ("sheet", "video"):
         if not getattr(cli, wanted):
             continue
-        env = script.make_env(args.env_id, 0, False, "", render_mode="rgb_array")()
-        act = make_policy(agent, space, cli.greedy, cli.seed)
+        env = make_env(args.env_id, script.wrap_env, render_mode="rgb_array")()
+        act = make_policy(agent, cli.greedy, cli.seed)
         if wanted == "sheet":
             draw_sheet(env, act, cli.sheet_rows, cli.sheet_columns, cli.seed, cli.sheet)
             env.close()

@@ -233,7 +233,7 @@ if __name__ == "__main__":
     parts |= {"counter": counter, "buffer": buffer}
     # end RAPID
 
-    next_obs, global_step, numbers = run.start(envs, parts, {"bc_next": 1, "bc_loss": float("nan")})
+    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=float("nan"))
 
     # RAPID
     bc_next, bc_loss = numbers["bc_next"], numbers["bc_loss"]
@@ -376,6 +376,6 @@ if __name__ == "__main__":
 
         run.log.rollout(global_step, scalars, shown)
         run.evaluate(global_step, agent)
-        run.save(global_step, parts, {"bc_next": bc_next, "bc_loss": bc_loss})
+        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss)
 
     run.finish(agent)

@@ -103,7 +103,7 @@ def read_args(
     argv = sys.argv[1:] if argv is None else list(argv)
     if {"True", "False"} & set(argv):
         raise ValueError("expected switches without a value, such as `--no-cuda`, got True or False")
-    default = cls()
+    default: Any = cls()
     args: Any = _parse(cls, argv, description, paper(default) if "--paper" in argv else default)
     if args.resume is not None:
         return _resume(cls, argv, args, Path(script).name, description, {*_UNCHANGEABLE, *unchangeable})

@@ -1,6 +1,6 @@
-"""Checkpoints of a training run: one file, replaced as a whole or not at all, and loaded without executing anything.
+"""Checkpoints of a training run: one file, replaced atomically and loaded without executing anything.
 
-torch and NumPy only, nothing else of this package: the file works when copied alone.
+It imports torch and NumPy, but nothing of this package, so the file works when copied alone.
 """
 
 import io
@@ -24,20 +24,20 @@ __all__ = [
     "set_random_state",
 ]
 
-FORMAT = "rapid checkpoint 1"
+FORMAT = "rapid checkpoint 2"
 _ARRAY = "numpy array"  # key under which an array stands as a tensor, the form that `weights_only` loads
 
 
 def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
-    """Write ``state`` to ``path``; whatever happens, a file of that name is the old one or the new one, complete.
+    """Write ``state`` to ``path``. After a crash the file is the complete old one or the complete new one.
 
     Args:
-        path: The file, which one process at a time may write.
+        path: The file. Only one process at a time may write it.
         state: Nested dictionaries, lists and tuples of tensors, arrays, numbers, strings and None.
 
     Raises:
-        TypeError: If something else is in ``state``.
-        OSError: If the file cannot be written, for want of space or of permission. The old one is still there.
+        TypeError: If ``state`` holds anything else.
+        OSError: If the file cannot be written (disk full, no permission). The old file stays.
     """
     if not isinstance(state, dict):
         raise TypeError(f"expected `state` to be a dictionary, got {type(state).__name__}")
@@ -45,19 +45,19 @@ def save_checkpoint(path: str | os.PathLike, state: dict[str, Any]) -> None:
 
 
 def save_atomically(path: str | os.PathLike, value: Any) -> None:
-    """``torch.save`` to a file ``<path>.tmp`` that takes the name once it is on the disk.
+    """Write ``value`` to ``<path>.tmp`` by ``torch.save``, and rename the file once it is on the disk.
 
     Args:
-        path: Of the file.
-        value: What :func:`save_checkpoint` takes as an entry. Tensors are saved as ones of the CPU, so that what a GPU
-            has trained loads where there is none.
+        path: The file.
+        value: Anything that :func:`save_checkpoint` takes as an entry. Tensors are moved to the CPU, so that a network
+            trained on a GPU loads on a machine without one.
 
     Raises:
-        TypeError: If ``value`` holds something else.
-        OSError: If the file cannot be written; ``<path>.tmp`` is removed, and ``path`` as it was.
+        TypeError: If ``value`` holds anything else.
+        OSError: If the file cannot be written. ``<path>.tmp`` is removed, and ``path`` stays as it was.
     """
     path = Path(path)
-    content = io.BytesIO()  # in memory first, so that errors of the disk come as what they are
+    content = io.BytesIO()  # torch would hide the errors of the disk
     torch.save(_to_tensors(value), content)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
@@ -71,7 +71,7 @@ def save_atomically(path: str | os.PathLike, value: Any) -> None:
             temporary.unlink()
         raise
     if os.name == "posix":
-        with suppress(OSError):  # so that the name survives a loss of power, where the file system can do that
+        with suppress(OSError):  # the new name should survive a power cut; not every file system can do that
             folder = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -80,58 +80,57 @@ def save_atomically(path: str | os.PathLike, value: Any) -> None:
 
 
 def load_checkpoint(path: str | os.PathLike) -> dict[str, Any]:
-    """What :func:`save_checkpoint` wrote, with tensors on the CPU. Nothing in the file is executed.
+    """Read what :func:`save_checkpoint` wrote, with tensors on the CPU. Nothing in the file is executed.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is not a whole checkpoint of this format.
+        ValueError: If it is not a complete checkpoint of this format.
     """
     try:
         content = io.BytesIO(Path(path).read_bytes())
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"no checkpoint at {path}; a run writes its first after a while") from error
+        raise FileNotFoundError(
+            f"no checkpoint at {path}: a run writes its first one after --save-every frames"
+        ) from error
     try:
-        with warnings.catch_warnings(action="ignore"):  # of a pickle that is no checkpoint, which is said below
+        with warnings.catch_warnings(action="ignore"):  # about a pickle that is no checkpoint; the error below says it
             loaded = _to_arrays(torch.load(content, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch raises many kinds, for files cut short, changed, or with code in them
-        kind = type(error).__name__  # its text may advise to load the file nevertheless
-        raise ValueError(f"expected {path} to be a checkpoint, whole and without code, got {kind}") from error
+    except Exception as error:  # torch raises many types for files that are cut short, changed, or contain code
+        kind = type(error).__name__  # its text may advise the user to load the file anyway
+        raise ValueError(f"expected {path} to be a complete checkpoint without code, got {kind}") from error
     found = loaded.get("format") if isinstance(loaded, dict) else None
     if not isinstance(found, str) or found != FORMAT or not isinstance(loaded.get("state"), dict):
-        raise ValueError(f"expected {path} to have the format {FORMAT!r}, got {found!r:.100}")
+        raise ValueError(f"expected {path} to have the format {FORMAT!r}, got {found!r:.100}: another version of this "
+                         "package wrote it")  # fmt: skip
     state: dict[str, Any] = loaded["state"]
     return state
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Give an optimizer the moments and steps of a ``state_dict``; learning rate and other options stay its own.
+    """Load moments and steps from a ``state_dict``. The learning rate and other options stay the optimizer's own.
 
     Raises:
-        ValueError: If ``state`` does not fit the optimizer's parameters (torch does not look); nothing changes then.
+        ValueError: If ``state`` does not fit the optimizer's parameters, which torch does not check. Nothing changes.
     """
-    own = optimizer.state_dict()
+    options = optimizer.state_dict()["param_groups"]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     try:
         for index, entries in state["state"].items():
-            if entries.keys() != next(iter(state["state"].values())).keys() or not entries.get("step", 0) >= 0:
-                raise ValueError(
-                    f"expected the same entries for each parameter, and steps from 0, got {entries!r:.200}"
-                )
             for name, value in entries.items():
                 expected = () if name == "step" else parameters[index].shape
-                if not isinstance(value, torch.Tensor) or value.shape != expected or not value.is_floating_point():
+                if value.shape != expected or not value.is_floating_point():
                     raise ValueError(f"expected {name!r} to be floats of shape {tuple(expected)}, got {value!r:.100}")
-        optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
+        optimizer.load_state_dict({"state": state["state"], "param_groups": options})
         for parameter, entries in optimizer.state.items():
             for name, value in entries.items():
-                if name != "step":  # fused Adam takes for granted that they lie in memory as the parameter does
+                if name != "step":  # fused Adam assumes that they have the memory layout of the parameter
                     entries[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"expected the state of an optimizer of these parameters: {error}") from error
 
 
 def random_state() -> dict[str, Any]:
-    """States of the global generators: Python's, NumPy's, torch's on the CPU and on each CUDA device."""
+    """Return the states of the global generators: Python's, NumPy's, torch's on the CPU and on each CUDA device."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002
@@ -141,41 +140,32 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Set the global generators to a :func:`random_state`; CUDA's only on as many devices as there are.
+    """Set the global generators to a :func:`random_state`, CUDA's only on as many devices as there are.
 
     Raises:
-        ValueError: If ``state`` is not of that form.
+        ValueError: If ``state`` does not have that form.
     """
     try:
-        # Neither looks at the place in its 624 words, and both would read on behind them.
-        if not 0 <= state["numpy"][2] <= 624:
-            raise ValueError("a place outside NumPy's words")
-        left, _, place, _ = np.frombuffer(state["torch"].numpy().tobytes()[8:24], "<i4").tolist()
-        if (left, place) != (1, 0) and not (1 <= left <= 624 and left + place == 625):
-            raise ValueError("a place outside torch's words")
         random.setstate(state["python"])
         np.random.set_state(state["numpy"])  # noqa: NPY002
         torch.set_rng_state(state["torch"])
         for device, value in enumerate(state["cuda"][: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(value, device)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"expected states of Python's, NumPy's and torch's generators, got {error}") from error
+        raise ValueError(f"expected states of Python's, NumPy's and torch's generators: {error}") from error
 
 
 def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -> None:
-    """Set a generator to a ``bit_generator.state``.
+    """Set a generator to the ``bit_generator.state`` of another one of its kind.
 
     Raises:
-        ValueError: If it is none of a generator of that kind.
+        ValueError: If ``state`` does not have that form.
     """
-    fresh = type(generator.bit_generator)()
     try:
-        fresh.state = state
-        if fresh.state["state"].get("inc", 1) % 2 == 0:
-            raise ValueError("an even increment")  # PCG64 would repeat one number for ever
+        generator.bit_generator.state = state
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"expected the state of a {type(fresh).__name__}, got {error}") from error
-    generator.bit_generator.state = fresh.state
+        kind = type(generator.bit_generator).__name__
+        raise ValueError(f"expected the state of a {kind} generator: {error}") from error
 
 
 def _to_tensors(value: Any) -> Any:
@@ -200,5 +190,5 @@ def _to_arrays(value: Any) -> Any:
             return _to_arrays(value[_ARRAY]).numpy()
         return {key: _to_arrays(entry) for key, entry in value.items()}
     if isinstance(value, torch.Tensor):
-        return value.contiguous()  # a file may say that few numbers are many: memory that compiled code runs out of
+        return value.contiguous()  # a file can expand few numbers to many by strides; compiled code needs real memory
     return type(value)(map(_to_arrays, value)) if isinstance(value, list | tuple) else value

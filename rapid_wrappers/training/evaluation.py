@@ -1,4 +1,4 @@
-"""Whole episodes by a fixed policy, and how sure one can be of what they show."""
+"""Play whole episodes with a fixed policy, and give confidence intervals of their results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,22 +17,22 @@ def play(
     seed: int | None = None,
     progress: Callable[[], Any] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Play whole episodes and tell the return and the length of each.
+    """Play whole episodes and return the return and the length of each.
 
-    Each environment plays its share of them, whatever the others do: the first to end would be the short ones.
+    Each environment plays a fixed share of the episodes. Taking the first ones to end would favour short episodes.
 
     Args:
-        envs: Environments that start anew in the step that ends an episode (``AutoresetMode.SAME_STEP``).
-        act: Observations ``(num_envs, *obs_shape)`` to actions ``(num_envs, *act_shape)``.
-        episodes: How many, >= 1.
-        seed: Of the first reset; environment ``i`` gets ``seed + i``.
-        progress: Called as each of them ends.
+        envs: Environments that restart in the step that ends an episode (``AutoresetMode.SAME_STEP``).
+        act: Maps observations ``(num_envs, *obs_shape)`` to actions ``(num_envs, *act_shape)``.
+        episodes: Number of episodes, >= 1.
+        seed: Seed of the first reset; environment ``i`` gets ``seed + i``.
+        progress: Called each time an episode ends.
 
     Returns:
-        Undiscounted returns and lengths in steps, both ``(episodes,)``, those of an environment one after the other.
+        Undiscounted returns and lengths in steps, both ``(episodes,)``, grouped by environment.
 
     Raises:
-        ValueError: If ``episodes`` is not positive or the environments start anew in another way.
+        ValueError: If ``episodes`` is not positive or the environments restart in another way.
     """
     if episodes < 1:
         raise ValueError(f"expected `episodes` to be positive, got {episodes}")
@@ -57,14 +57,14 @@ def play(
 
 
 def mean_interval(values: NDArray, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean of ``values (N,)`` by the percentile bootstrap (2 000 samples, always the same ones)."""
+    """Interval of the mean of ``values (N,)`` by the percentile bootstrap, with the same 2 000 samples every time."""
     rows = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
     low, high = np.quantile(np.asarray(values)[rows].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
 
 def success_interval(successes: int, episodes: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a success rate, which holds where all or none succeed, too."""
+    """Wilson's 95 % interval of a success rate; it also holds if all episodes succeed, or none."""
     z = 1.959964
     center = (successes + z * z / 2) / (episodes + z * z)
     half = z / (episodes + z * z) * np.sqrt(successes * (episodes - successes) / episodes + z * z / 4)

@@ -1,4 +1,4 @@
-"""The folder of a training run: a name of its own, one process at a time, and a word on how to go on after a crash."""
+"""The folder of a training run: a unique name, one process at a time, and how to resume after a crash."""
 
 import atexit
 import errno
@@ -21,7 +21,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def make_folder(path: str) -> str:
-    """Create a folder, with a number behind its name where that is taken, and return its path."""
+    """Create a folder and return its path, with a number appended if the name is taken."""
     for number in itertools.count(2):
         try:
             os.makedirs(path)
@@ -32,18 +32,18 @@ def make_folder(path: str) -> str:
 
 
 def claim_folder(folder: str, checkpoint: str) -> int:
-    """Keep other processes that claim it out of a run's folder, until this one ends.
+    """Claim a run's folder until this process ends; other processes cannot claim it in the meantime.
 
-    From here on the folder is removed at the end if nothing was written to it. Where the process ends by an error, it
-    says whether ``checkpoint``, a file in the folder, is there to go on from; of a full disk without a traceback.
+    At the end the folder is removed if nothing was written to it. If the process ends with an error, it says whether
+    ``checkpoint``, a file in the folder, exists to resume from. A full disk is reported without a traceback.
 
     Returns:
-        What ``os.close`` takes to give the claim back before the end.
+        A file descriptor. ``os.close`` gives up the claim early.
 
     Raises:
-        OSError: If another process has it, or the folder cannot be written to.
+        OSError: If another process has claimed the folder, or it cannot be written to.
     """
-    atexit.register(remove_if_empty, folder)  # first, so that Ctrl-C from here on leaves no empty folder either
+    atexit.register(remove_if_empty, folder)  # first, so that Ctrl-C leaves no empty folder behind
     lock = os.open(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     if sys.platform != "win32":
         import fcntl
@@ -52,21 +52,23 @@ def claim_folder(folder: str, checkpoint: str) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            atexit.unregister(remove_if_empty)  # it is the other's
+            atexit.unregister(remove_if_empty)  # the folder belongs to the other process
             raise OSError(f"another process writes to {folder}") from error
     sys.excepthook = partial(_last_words, Path(folder) / checkpoint)
     return lock
 
 
 def remove_if_empty(folder: str) -> None:
-    """Leave no folder behind where a run ended before it began."""
+    """Remove the folder of a run that ended before it wrote anything."""
     if os.path.isdir(folder) and set(os.listdir(folder)) <= {_LOCK}:
         shutil.rmtree(folder)
 
 
 def describe_process() -> dict[str, str]:
-    """What to state beside a result: the command, the commit that the script is of ("-dirty" with changes to tracked
-    files; empty where Git knows none) and the machine."""
+    """Return what belongs beside a result: the command, the script's commit and the machine.
+
+    The commit ends in "-dirty" if tracked files have changed, and is empty outside a Git checkout.
+    """
     script = Path(sys.argv[0]).resolve()
     git = ["git", "-C", str(script.parent), "describe", "--always", "--dirty", "--exclude=*"]
     try:
@@ -74,7 +76,7 @@ def describe_process() -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired):
         commit = ""
     processor = platform.processor() or platform.machine()
-    with suppress(OSError, StopIteration):  # Linux, where Python knows the architecture only
+    with suppress(OSError, StopIteration):  # on Linux Python knows only the architecture
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     return {"command": shlex.join(["python", script.name, *sys.argv[1:]]), "commit": commit, "machine": processor}
@@ -84,8 +86,8 @@ def _last_words(checkpoint: Path, kind: type[BaseException], error: BaseExceptio
     if isinstance(error, OSError) and error.errno in _DISK:
         print(f"error: {error}", file=sys.stderr)
     elif isinstance(error, KeyboardInterrupt):
-        print("interrupted" + ("" if checkpoint.exists() else ", before there was anything to save"), file=sys.stderr)
+        print("interrupted" + ("" if checkpoint.exists() else " before there was anything to save"), file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
     if checkpoint.exists():
-        print(f"the last checkpoint is still there: --resume {shlex.quote(str(checkpoint.parent))}", file=sys.stderr)
+        print(f"resume from the last checkpoint: --resume {shlex.quote(str(checkpoint.parent))}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from rapid_wrappers.episode import Episode
 from rapid_wrappers.training.folder import describe_process

@@ -1,6 +1,6 @@
-"""A linear layer on one-hot codes that never makes the zeros and ones.
+"""A linear layer on one-hot codes that never builds the zeros and ones.
 
-torch and NumPy only, nothing else of this package: the file works when copied alone.
+It imports torch and NumPy, but nothing of this package, so the file works when copied alone.
 """
 
 import math
@@ -16,23 +16,26 @@ __all__ = ["Codes", "OneHotEncoder", "OneHotLinear"]
 
 
 class Codes(NamedTuple):
-    """A batch of B observations with N codes each: which rows of the weight each adds up, and the same the other way
-    round, for the gradient."""
+    """A batch of B observations with N codes each.
+
+    ``rows`` lists the rows of the weight that each observation adds up. ``observations`` and ``starts`` list, for the
+    gradient, the observations that use each row.
+    """
 
     rows: torch.Tensor
     """``(B, N)`` int32, in [0, num_inputs)."""
     observations: torch.Tensor | None
-    """``(B * N,)`` int32, in [0, B), the observations that hold row 0, then those that hold row 1, and so on."""
+    """``(B * N,)`` int32, in [0, B): the observations that use row 0, then those that use row 1, and so on."""
     starts: torch.Tensor | None
-    """``(num_inputs,)`` int32, where each row's observations start. Both are None where no gradient is recorded."""
+    """``(num_inputs,)`` int32: where each row's observations start. Both are None if no gradient is recorded."""
 
 
 class OneHotEncoder(nn.Module):
-    """Turns integer observations into :class:`Codes`, which :class:`OneHotLinear` takes; many layers may share them.
+    """Turn integer observations into :class:`Codes` for :class:`OneHotLinear`. Several layers may share them.
 
     Args:
-        shape: Of one observation, ``(..., channels)``.
-        sizes: How many values each channel has, ``(channels,)``: 0 to size - 1.
+        shape: Shape of one observation, ``(..., channels)``.
+        sizes: Number of values of each channel, ``(channels,)``. A channel's values are 0 to size - 1.
 
     Raises:
         ValueError: If the shape does not end with the number of channels.
@@ -53,10 +56,10 @@ class OneHotEncoder(nn.Module):
         self.register_buffer("ends", self.offsets + torch.tensor(sizes).int().repeat(len(cells)), persistent=False)
 
     def forward(self, observations: torch.Tensor) -> Codes:
-        """Codes of ``observations (B, *shape)`` of integers.
+        """Return the codes of integer ``observations (B, *shape)``.
 
         Raises:
-            ValueError: If the shape is another, or a value outside its channel's range (looked at on a CPU, where a
+            ValueError: If the shape differs, or a value is outside its channel's range (checked on a CPU while a
                 gradient is recorded).
             TypeError: If they are no integers.
         """
@@ -80,11 +83,11 @@ class OneHotEncoder(nn.Module):
 
 
 class OneHotLinear(nn.Module):
-    """``one_hot(observations) @ weight + bias``, computed by adding up rows instead of multiplying with zeros.
+    """Compute ``one_hot(observations) @ weight + bias`` by adding up rows instead of multiplying with zeros.
 
-    Forward adds, for each observation, the weight's rows of its codes; backward adds, for each row, the gradients of
-    the observations that hold it. Equal to the dense product but for rounding, and two to three times as fast on a
-    CPU for MiniGrid's 147 codes of 1029.
+    The forward pass adds, for each observation, the weight's rows of its codes. The backward pass adds, for each row,
+    the gradients of the observations that use it. The result equals the dense product except for rounding, and takes
+    a third to half the time on a CPU for MiniGrid's 147 codes of 1029.
 
     Args:
         in_features: Length of the one-hot code, ``OneHotEncoder.num_inputs``.
@@ -99,7 +102,7 @@ class OneHotLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
 
     def forward(self, codes: Codes) -> torch.Tensor:
-        """Features ``(B, out_features)``."""
+        """Return features ``(B, out_features)``."""
         product: torch.Tensor = _Product.apply(self.weight, *codes)
         return product + self.bias
 

@@ -1,4 +1,4 @@
-"""Pictures of a ranking buffer: what the agent is imitating, how good, how old and how varied it is."""
+"""Pictures of a ranking buffer: the episodes that the agent imitates, and how good, old and varied they are."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_buffer", "stitch_views"]
 
-# MiniGrid's object types (`minigrid.core.constants.OBJECT_TO_IDX`), and what they look like
+# Colours of MiniGrid's object types (`minigrid.core.constants.OBJECT_TO_IDX`)
 _COLORS = {
     0: "#444444",  # not seen
     1: "#eeeeee",  # empty
@@ -32,15 +32,15 @@ _LEFT, _RIGHT, _FORWARD = 0, 1, 2
 
 
 def draw_buffer(buffer: RankingBuffer, episodes: int = 6, frames: int = 8) -> "Figure":
-    """The best kept episodes, one a row, and how all kept ones are distributed.
+    """Draw the best kept episodes, one per row, and histograms of all kept ones.
 
-    Images are shown as a strip of frames; MiniGrid's views stitched to the level they saw, with the path through it;
-    anything else as curves of the observation's first entries.
+    Images appear as a strip of frames. MiniGrid's views are stitched to the level that they saw, with the path through
+    it. Other observations appear as curves of their first entries.
 
     Args:
-        buffer: With at least one pair in it.
-        episodes: Rows at most, >= 1.
-        frames: Of a strip, >= 1.
+        buffer: A buffer that holds at least one pair.
+        episodes: Maximum number of rows, >= 1.
+        frames: Frames in a strip, >= 1.
 
     Raises:
         ImportError: If matplotlib is missing.
@@ -92,15 +92,18 @@ def _draw_frames(place: Any, observations: NDArray[np.uint8], frames: int) -> No
 
 
 def stitch_views(views: NDArray[np.uint8], actions: NDArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The level as far as MiniGrid's agent saw it, by dead reckoning: a step forward moves where the way is free.
+    """Stitch views to the part of the level that MiniGrid's agent saw.
+
+    Positions come from dead reckoning: a step forward moves the agent if the way is free.
 
     Args:
-        views: ``(T, 7, 7, 3)``, as ``ImgObsWrapper`` gives them: the agent in the middle of the lower edge looks up.
+        views: ``(T, 7, 7, 3)``, as ``ImgObsWrapper`` returns them. The agent stands in the middle of the lower edge and
+            looks up.
         actions: ``(T,)``, MiniGrid's.
 
     Returns:
-        Object types ``(height, width)``, 0 where nothing was seen, the agent at first looking up; and the cells
-        ``(T, 2)`` it stood in, as row and column.
+        Object types ``(height, width)``, 0 where the agent saw nothing, with the agent looking up at first; and the
+        cells ``(T, 2)`` in which it stood, as row and column.
     """
     size = views.shape[1]
     ahead = size - 1 - np.arange(size)  # of each column of a view, in front of the agent
@@ -112,7 +115,7 @@ def stitch_views(views: NDArray[np.uint8], actions: NDArray) -> tuple[NDArray[np
         path.append(position.copy())
         right = np.array([heading[1], -heading[0]])
         for i, j in np.argwhere(view[..., 0] != 0):
-            if (i, j) != (size // 2, size - 1):  # where the agent itself stands there is what it carries
+            if (i, j) != (size // 2, size - 1):  # the agent's own cell shows what it carries
                 row, column = position + ahead[j] * heading + beside[i] * right
                 seen[row, column] = int(view[i, j, 0])
         if action in (_LEFT, _RIGHT):
@@ -134,7 +137,7 @@ def _draw_level(axes: "Axes", level: NDArray[np.uint8], path: NDArray[np.int64])
     from matplotlib.colors import ListedColormap
 
     axes.imshow(level, cmap=ListedColormap(list(_COLORS.values())), vmin=0, vmax=len(_COLORS) - 1)
-    jitter = np.random.default_rng(0).uniform(-0.2, 0.2, path.shape)  # or ways there and back would hide each other
+    jitter = np.random.default_rng(0).uniform(-0.2, 0.2, path.shape)  # otherwise the way back hides the way there
     rows, columns = (path + jitter).T
     axes.plot(columns, rows, color="C3", lw=0.8)
     axes.plot(columns[0], rows[0], "o", color="C3", ms=4)

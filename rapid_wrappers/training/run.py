@@ -39,11 +39,11 @@ from rapid_wrappers.training.evaluation import play
 from rapid_wrappers.training.folder import claim_folder, make_folder
 from rapid_wrappers.training.log import Log
 from rapid_wrappers.training.signals import StopSignal
+from rapid_wrappers.training.tracking import start_tracking
 
 __all__ = ["Run", "exit_on_error"]
 
-EVAL_SEED = 1_000_000  # of the levels of evaluations, whatever the run's seed
-Parts = dict[str, Any]
+EVAL_SEED = 1_000_000  # of the levels of evaluations, the same for every run
 
 
 @contextmanager
@@ -56,18 +56,18 @@ def exit_on_error() -> Iterator[None]:
 
 
 class Run:
-    """What surrounds the loop of a script.
+    """Everything around the loop of a script.
 
-    A script makes its environments with :meth:`make_envs` and its network, optimizer and so on, its *parts*; then it
-    calls :meth:`start`, loops over :meth:`iterations`, and calls :meth:`finish`. A checkpoint holds the state of all
-    parts, and the *numbers* that change from one rollout to the next.
+    A script makes its environments with :meth:`make_envs`, and its *parts*: network, optimizer and so on. Then it calls
+    :meth:`start`, loops over :meth:`iterations`, and calls :meth:`finish`. A checkpoint holds the state of all parts,
+    and the *numbers* that change from one rollout to the next.
 
-    Creating a run makes its folder under ``runs/`` (or claims that of the run to resume), starts tracking, seeds all
-    global generators and chooses the device.
+    The constructor makes a folder under ``runs/`` (or claims the folder of the run to resume), starts tracking, seeds
+    all global generators and chooses the device.
 
     Args:
         args: The script's arguments, with those of ``RunArgs``.
-        checkpoint: What :func:`.read_args` returned beside them.
+        checkpoint: The checkpoint that :func:`.read_args` returned, or None.
         script: Path of the script, ``__file__``.
 
     Raises:
@@ -79,15 +79,15 @@ class Run:
     def __init__(self, args: Any, checkpoint: dict[str, Any] | None, script: str) -> None:
         self.args = args
         self.script = os.path.basename(script)
-        self.batch_size = args.num_envs * args.num_steps
-        self.num_iterations = args.total_timesteps // self.batch_size
+        self.batch_size: int = args.num_envs * args.num_steps
+        self.num_iterations: int = args.total_timesteps // self.batch_size
         self._checkpoint = checkpoint
         self._eval_envs: VectorEnv | None = None
         self._stopping = False
         self._check_packages()
         self._start_folder()
         if args.track:
-            self._start_tracking()
+            start_tracking(args, self.name)
         random.seed(args.seed)
         np.random.seed(args.seed)  # noqa: NPY002
         torch.manual_seed(args.seed)
@@ -126,27 +126,27 @@ class Run:
             raise ValueError(f"{args.env_id}: {error}") from error
         return envs
 
-    def start(self, envs: Any, parts: Parts, numbers: dict[str, float]) -> tuple[NDArray, int, dict[str, float]]:
+    def start(self, envs: Any, parts: dict[str, Any], **numbers: float) -> tuple[NDArray, int, dict[str, float]]:
         """Reset the environments, or restore everything from the checkpoint; then open the log.
 
         Args:
             envs: The scored vector environment.
-            parts: The script's modules, optimizers, generators and whatever else has a ``state_dict``, by name. They
-                are restored in this order: a counter before its buffer.
-            numbers: Values that change from one rollout to the next, by name.
+            parts: Modules, optimizers, NumPy generators and other objects with a ``state_dict``, by name. They are
+                restored in this order, so a counter comes before its buffer.
+            numbers: Values at the start of those that :meth:`save` will save.
 
         Returns:
-            The observations to act on, the frames done so far, and the numbers, those of the checkpoint if there is
-            one. Leaves the process with one line if the checkpoint does not fit.
+            The observations to act on, the frames done so far, and the numbers (the checkpoint's, if there is one).
+            If the checkpoint does not fit, the script ends with one line.
         """
-        self._envs, self._native = envs, self.args.engine == "native"
+        self._envs, self._parts, self._native = envs, parts, self.args.engine == "native"
         num_frames, global_step, returns = self.num_iterations * self.batch_size, 0, []
         if self._checkpoint is None:
             print(f"resetting them, then {num_frames} frames on {self.device}", flush=True)
             observations, _ = envs.reset(seed=self._seeds())
         else:
             try:
-                global_step, observations = self._restore(parts)
+                global_step, observations = self._restore()
                 returns = [*map(float, self._checkpoint["recent_returns"])]
                 numbers = {name: type(value)(self._checkpoint["numbers"][name]) for name, value in numbers.items()}
             except Exception as error:  # the file may hold anything
@@ -167,7 +167,7 @@ class Run:
     # In the loop
 
     def iterations(self) -> Iterator[int]:
-        """The numbers of the rollouts to do, from 1; ends early once a signal has come and :meth:`save` has saved."""
+        """Yield the number of each rollout, counted from 1; stop early after a signal, once :meth:`save` has saved."""
         for iteration in range(self._first_iteration, self.num_iterations + 1):
             yield iteration
             if self._stopping:
@@ -188,26 +188,24 @@ class Run:
         self.log.scalars(global_step, {f"eval/{name}": values.mean() for name, values in means.items()})
 
     def saves(self, global_step: int) -> bool:
-        """Whether a checkpoint is due after this rollout, leaving signals aside."""
-        is_due: bool = global_step % self.args.save_every < self.batch_size
-        return is_due or self._is_last(global_step)
+        """Whether a checkpoint is due after this rollout, even without a signal."""
+        return global_step % self.args.save_every < self.batch_size or self._is_last(global_step)
 
-    def save(self, global_step: int, parts: Parts, numbers: dict[str, float]) -> None:
-        """Write a checkpoint if one is due, or if a signal has come."""
+    def save(self, global_step: int, **numbers: Any) -> None:
+        """Write a checkpoint with all parts and these numbers, if one is due or a signal has arrived."""
         self._stopping = bool(self._stop) and not self._is_last(global_step)
         if not (self._stopping or self.saves(global_step)):
             return
-        parts = {**parts, "envs": self._envs.env, "episodes": self._envs} if self._native else parts
+        parts = self._parts | ({"envs": self._envs.env, "episodes": self._envs} if self._native else {})
         state = {
             "script": self.script,
             "args": vars(self.args),
             "global_step": global_step,
             "recent_returns": list(self.log.returns),
             "parts": {name: _state_of(part) for name, part in parts.items()},
-            "numbers": {name: float(value) if isinstance(value, torch.Tensor) else value
-                        for name, value in numbers.items()},
+            "numbers": {name: x.item() if isinstance(x, torch.Tensor) else x for name, x in numbers.items()},
             "random": random_state(),
-        }  # fmt: skip
+        }
         try:
             self.log.writer.flush()  # before the checkpoint, so that no point before it is lost
             save_checkpoint(os.path.join(self.folder, CHECKPOINT), state)
@@ -256,27 +254,13 @@ class Run:
         self.name = Path(self.folder).resolve().name
         self.model_path = f"{self.folder}/{args.exp_name}.cleanrl_model"
 
-    def _start_tracking(self) -> None:
-        import wandb
-
-        args = self.args
-        try:
-            wandb.init(
-                project=args.wandb_project_name, entity=args.wandb_entity, sync_tensorboard=True, config=vars(args),
-                name=self.name, id=self.name.replace("~", "-"), resume="allow", monitor_gym=True, save_code=True,
-            )  # fmt: skip
-        except wandb.Error as error:
-            raise ValueError(
-                f"{error}\nwithout network or login: WANDB_MODE=offline, and `wandb sync` later"
-            ) from error
-
     def _seeds(self, *spawn_key: int) -> list[int]:
-        """A seed for each environment."""
+        """Return a seed for each environment."""
         sequence = np.random.SeedSequence(self.args.seed, spawn_key=spawn_key)
         seeds: list[int] = sequence.generate_state(self.args.num_envs).tolist()
         return seeds
 
-    def _restore(self, parts: Parts) -> tuple[int, NDArray]:
+    def _restore(self) -> tuple[int, NDArray]:
         """Load everything from the checkpoint; return its frames and the observations to act on."""
         state = self._checkpoint
         assert state is not None
@@ -288,7 +272,7 @@ class Run:
             engine = self.args.engine
             print(f"episodes in flight start again: environments of the {engine} engine cannot be saved")
             observations, _ = self._envs.reset(seed=self._seeds(global_step))
-        for name, part in parts.items():
+        for name, part in self._parts.items():
             _load_state(part, state["parts"][name])
         if self._native:
             observations = self._envs.env.load_state_dict(state["parts"]["envs"])
