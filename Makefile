@@ -1,22 +1,33 @@
-# `make train` and `make test` each install what they need, into a virtual environment of their own.
+# Each target installs what it needs into $(VENV).
 
 PYTHON ?= python3
 VENV ?= .venv
-TORCH ?= torch==2.13.0  # what the tests are run with; the package itself takes torch>=2.4
+TORCH ?= torch==2.13.0  # the version that the tests run with; the package accepts torch>=2.4
+PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/pytest
+PARALLEL = --numprocesses auto --maxprocesses 8 --dist worksteal  # each worker takes about 1 GB
 
-.PHONY: train test benchmark docs
+.PHONY: train lint test test-all benchmark compare docs
 
 train: $(VENV)/installed-scripts
 	$(VENV)/bin/python cleanrl_scripts/ppo_rapid.py $(ARGS)
 
-test: $(VENV)/installed-test
+lint: $(VENV)/installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/codespell
 	$(VENV)/bin/mypy
-	$(VENV)/bin/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+test: lint
+	$(PYTEST) $(PARALLEL)
+
+test-all: lint
+	$(PYTEST) $(PARALLEL) -m "slow or not slow"
 
 benchmark: $(VENV)/installed-test
 	$(VENV)/bin/pytest tests/benchmarks -o python_files='bench_*.py' -o python_functions='bench_*' -s
+
+compare: $(VENV)/installed-test
+	$(VENV)/bin/python tests/compare_commits.py $(BEFORE) $(AFTER) --only "$(ONLY)"
 
 docs: $(VENV)/installed-docs
 	$(VENV)/bin/sphinx-build -W --keep-going -b html docs docs/_build

@@ -1,9 +1,9 @@
-"""Many runs at a time, one on each core: the experiments of the paper by name, or environments and a command of yours.
+"""Train many runs at a time, one on each core: the paper's experiments by name, or a command on your environments.
 
 python cleanrl_scripts/benchmark.py --suite fig3
 python cleanrl_scripts/benchmark.py --env-ids CartPole-v1 --command "python cleanrl_scripts/ppo_rapid.py --w1 0"
 
-Ctrl-C saves and stops. The same command again does what is missing, from the checkpoints that are there.
+Ctrl-C saves and stops. The same command then does what is missing, from the checkpoints that are there.
 """
 
 import fcntl
@@ -20,10 +20,14 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import tyro
+
+from rapid_wrappers.training.args import CHECKPOINT
+from rapid_wrappers.training.checkpoint import load_checkpoint
 
 
 class Experiment(NamedTuple):
@@ -32,87 +36,52 @@ class Experiment(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def experiments(script: str, env_ids: list[str], settings: dict[str, str]) -> list[Experiment]:
-    """Each environment with each setting, by name: that of one run is the same in all suites, which so share it."""
-    path = Path(__file__).resolve().parent / script
-    return [
-        Experiment(path, env_id, ("--paper", "--exp-name", f"paper_{name}", *flags.split()))
-        for env_id in env_ids
-        for name, flags in settings.items()
-    ]
+@cache
+def load_script(path):
+    """A script as a module, without running it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-GRID, MAZE, MUJOCO = "ppo_rapid.py", "ppo_rapid_cnn.py", "ppo_rapid_continuous_action.py"
-EIGHT = [
-    *(f"rapid/MultiRoom-{size}-v0" for size in ("N7-S4", "N10-S4", "N7-S8", "N10-S10", "N12-S10")),
-    *(f"rapid/KeyCorridor{size}-v0" for size in ("S3R2", "S3R3", "S4R3")),
-]
-N7_S8, N12_S10, S3R2, MAZE_S5 = EIGHT[2], EIGHT[4], EIGHT[5], "rapid/MazeS5-v0"
-ROOMS = [*(f"rapid/MultiRoom-N{n}-S4-v0" for n in range(4, 29, 4)),
-         *(f"rapid/MultiRoom-N4-S{size}-v0" for size in range(8, 37, 4))]  # fmt: skip
-SPARSE = [f"rapid/Sparse{task}-v0" for task in ("Walker2d", "Hopper", "InvertedPendulum", "Swimmer")]
-SWIMMERS = [f"rapid/{task}-v0" for task in ("SparseSwimmer", "DensitySwimmer", "ViscositySwimmer")]
-
-RAPID = {"rapid": ""}
-BOTH = RAPID | {"ppo": "--no-rapid"}
-NO_SCORE = {"no_local": "--w1 0", "no_reward": "--w0 0", "no_buffer": "--score-as-reward"}
-# The paper's text has 5 steps and 10 000 pairs; the other values of its figures are not in it, and are ours.
-ANALYSIS = (
-    RAPID
-    | {f"steps_{steps}": f"--bc-steps {steps}" for steps in (1, 10, 20)}
-    | {f"buffer_{size}": f"--buffer-size {size}" for size in (1_000, 5_000, 50_000)}
-    | {"pure_exploration": "--pure-exploration"}
-)
-WEIGHTS = [f"1e{exponent}" for exponent in range(-4, 5)]
-SENSITIVITY = {f"w1_{w1}_w2_{w2}": f"--total-timesteps 3000000 --w1 {w1} --w2 {w2}" for w1 in WEIGHTS for w2 in WEIGHTS}
-
+HERE = Path(__file__).resolve().parent
+PAPER = load_script(HERE / "paper_suites.py")
 SUITES = {
-    "fig3": experiments(GRID, EIGHT, BOTH),
-    "table1": experiments(GRID, EIGHT, RAPID | NO_SCORE | {"no_global": "--w2 0", "no_ranking": "--no-rank"}),
-    "fig5": experiments(GRID, [N12_S10], ANALYSIS),
-    "appendix_d": experiments(GRID, EIGHT, ANALYSIS),
-    "fig6": experiments(GRID, ROOMS, RAPID) + experiments(MAZE, [MAZE_S5], BOTH),
-    "fig7": experiments(MUJOCO, SPARSE, BOTH),
-    "swimmer": experiments(MUJOCO, SWIMMERS, BOTH),
-    "annealing": experiments(GRID, [S3R2], RAPID | {"not_annealed": "--bc-anneal-until None"})
-    + experiments(GRID, [N12_S10], RAPID | {"annealed": "--bc-anneal-until 20000000"}),
-    "sensitivity": experiments(GRID, [N7_S8], SENSITIVITY),
-    "whole_episodes": experiments(GRID, [N7_S8], RAPID | {"whole_episodes": "--whole-episodes"}),
-    "maze_analysis": experiments(MAZE, [MAZE_S5], ANALYSIS | NO_SCORE),
+    name: [Experiment(HERE / script, env_id, tuple(flags.split())) for script, env_id, flags in suite]
+    for name, suite in PAPER.SUITES.items()
 }
-PAPER_SEEDS = 5
-# What a run that goes on may be given anew; the engine is chosen only when it starts.
-FREE = ("resume", "total_timesteps", "save_every", "engine")
+FREE = ("resume", "total_timesteps", "save_every", "engine")  # may change on resume; the others identify a run
 
 
 @dataclass
 class Args:
     suite: Literal[tuple(SUITES)] | None = None  # type: ignore[valid-type]
-    """experiments of the paper, in its setting (the scripts' --paper): the figure, table or appendix they are of"""
+    """the paper's experiments of this figure, table or appendix, in its setting (the scripts' --paper)"""
     env_ids: tuple[str, ...] = ()
-    """instead of a suite: the environments to train on, with --command"""
+    """instead of a suite: environments to train on with --command"""
     command: str | None = None
-    """instead of a suite: what to run on each of them, "python SCRIPT ARGUMENTS", without --env-id and --seed"""
+    """instead of a suite: "python SCRIPT ARGUMENTS" to run on each of them, without --env-id and --seed"""
     arguments: str = ""
-    """more arguments for each run, in one string: --arguments="--total-timesteps 1000000" """
+    """arguments to add to each run, in one string: --arguments="--total-timesteps 1000000" """
     num_seeds: int | None = None
-    """seeds of each experiment; by default 5 of a suite, as in the paper, and 3 of a command"""
+    """seeds of each experiment (default: 5 for a suite, as in the paper, and 3 for a command)"""
     start_seed: int = 1
-    """the first of them"""
+    """first seed"""
     results: Path = Path("benchmark")
-    """the folder of the results, on a disk that all nodes share: run folders in its runs/, what they print in logs/"""
+    """folder for run folders (in runs/) and for what the runs print (in logs/), on a disk that all nodes share"""
     address: str | None = None
-    """a Ray cluster to run on ("auto": the one of this machine), by default Ray is started here, for these runs only"""
+    """Ray cluster to run on ("auto": the one that this machine belongs to); by default Ray starts here for these runs"""
     num_cpus: int | None = None
-    """cores of this machine to use, one a run; by default all"""
+    """cores of this machine to use, one per run (default: all)"""
     retries: int = 3
-    """how often a failed or lost run is tried again, from its last checkpoint"""
+    """number of times to try a failed or lost run again, from its last checkpoint"""
     dry_run: bool = False
-    """show what is missing, and measure how long it takes here"""
+    """show what is missing, measure how long it takes here, and train nothing"""
     probe_seconds: float = 10.0
-    """how long --dry-run trains each experiment"""
+    """seconds for which --dry-run trains each experiment to measure its speed"""
     list: bool = False
-    """show the runs and frames of the suite, or of all suites, and start nothing"""
+    """show runs and frames of the suite, or of all suites, and start nothing"""
 
 
 @dataclass
@@ -124,12 +93,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the script calls it, but for the time."""
+        """The name of its folder, without the time at the end."""
         return f"{re.sub('[/:]', '-', self.experiment.env_id)}__{self.settings['exp_name']}__{self.seed}"
 
     @property
     def frames(self) -> int:
-        """Frames of its whole rollouts, of which training consists."""
+        """Frames of its whole rollouts; a script trains no part of one."""
         batch_size = self.settings["num_envs"] * self.settings["num_steps"]
         return self.settings["total_timesteps"] // batch_size * batch_size
 
@@ -146,7 +115,7 @@ def check_args(args):
         if getattr(args, name) is not None and not getattr(args, name) >= lowest:
             raise ValueError(f"expected `{name}` to be at least {lowest}, got {getattr(args, name)}")
     if args.address is not None and args.num_cpus is not None:
-        raise ValueError(f"expected no `num_cpus` beside `address`, whose nodes know theirs, got {args.num_cpus}")
+        raise ValueError(f"expected no `num_cpus` with `address`, whose nodes know theirs, got {args.num_cpus}")
     if args.results.exists() and not args.results.is_dir():
         raise ValueError(f"expected `results` to be a folder, got the file {args.results}")
 
@@ -160,21 +129,14 @@ def read_command(args) -> list[Experiment]:
     return [Experiment(Path(words[0]).resolve(), env_id, tuple(words[1:])) for env_id in args.env_ids]
 
 
-def read_settings(experiment: Experiment, modules: dict = {}) -> dict:  # noqa: B006  (a script is loaded once)
-    """All arguments of its runs, by the script's own parser, so that what it refuses is refused before any run."""
-    script, env_id, arguments = experiment
-    if script not in modules:
-        spec = importlib.util.spec_from_file_location(script.stem, script)
-        modules[script] = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(modules[script])
-    if "--resume" in arguments or not hasattr(modules[script], "parse_args"):
-        raise ValueError(f"expected a script that makes checkpoints, and no --resume, got {script.name} "
-                         f"{shlex.join(arguments)}")  # fmt: skip
-    own, sys.argv = sys.argv, [script.name, *arguments, "--env-id", env_id]
-    try:
-        return dict(vars(modules[script].parse_args()[0]))
-    finally:
-        sys.argv = own
+def read_settings(experiment: Experiment) -> dict:
+    """All arguments of its runs, by the script's own parser, which refuses wrong ones before any run starts."""
+    path, env_id, arguments = experiment
+    script = load_script(path)
+    if "--resume" in arguments or not hasattr(script, "parse_args"):
+        raise ValueError("expected `command` to be of a script that makes checkpoints, without --resume, got "
+                         f"{path.name} {shlex.join(arguments)}")  # fmt: skip
+    return dict(vars(script.parse_args([*arguments, "--env-id", env_id])[0]))
 
 
 def make_plan(chosen: list[Experiment], arguments: str, seeds: range) -> list[Run]:
@@ -190,19 +152,20 @@ def make_plan(chosen: list[Experiment], arguments: str, seeds: range) -> list[Ru
 
 
 def find_folders(run: Run, results: Path) -> list[Path]:
-    """The run's folders, oldest first: one, but for those of a run that was lost before its first checkpoint."""
+    """The run's folders, oldest first: usually one; more if it was lost before its first checkpoint."""
     pattern = re.compile(re.escape(run.name) + r"__(\d+)(~\d+)?")
     return sorted(path for path in (results / "runs").glob("*") if pattern.fullmatch(path.name))
 
 
 def read_checkpoint(run: Run, results: Path) -> tuple[Path | None, int, bool]:
-    """The folder to go on from or None, its frames, and whether nothing is left to do. Refuses that of another run."""
-    from rapid_wrappers.training.checkpoint import load_checkpoint
+    """The folder to resume from or None, its frames, and whether the run is complete.
 
-    folders = [folder for folder in find_folders(run, results) if (folder / "checkpoint.pt").exists()]
+    Raises ValueError if the checkpoint has other arguments.
+    """
+    folders = [folder for folder in find_folders(run, results) if (folder / CHECKPOINT).exists()]
     if not folders:
         return None, 0, False
-    state = load_checkpoint(folders[-1] / "checkpoint.pt")
+    state = load_checkpoint(folders[-1] / CHECKPOINT)
     for name, value in run.settings.items():
         if name not in FREE and state["args"].get(name) != value:
             raise ValueError(f"expected {folders[-1]} to be of this experiment, got {name}={state['args'].get(name)!r} "
@@ -212,15 +175,18 @@ def read_checkpoint(run: Run, results: Path) -> tuple[Path | None, int, bool]:
 
 
 def last_line(log: Path) -> str:
-    """What a run printed last: while it trains, its progress bar."""
+    """The last line that a run printed: while it trains, its progress bar."""
     with open(log, "rb") as file:
         file.seek(max(0, log.stat().st_size - 2_000))
         return re.split(r"[\r\n]+", file.read().decode(errors="replace").strip())[-1]
 
 
 def lock(file) -> None:
-    """Wait until no other process has the file locked. A lock ends with the last process that the file was handed to,
-    so that of a run's log with the run, even where what started the run was lost before."""
+    """Lock a file, once no other process has it locked.
+
+    The lock ends with the last process that inherited the file. So a run keeps its log locked, even if the process
+    that started the run is lost.
+    """
     while True:
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,6 +195,7 @@ def lock(file) -> None:
 
 
 def launch(run: Run, cwd: Path, log, *more: str) -> subprocess.Popen:
+    """Start the run's script, with everything it prints going to the log."""
     script, env_id, arguments = run.experiment
     command = [sys.executable, str(script), *arguments, "--env-id", env_id, "--seed", str(run.seed), *more]
     log.write(f"\n$ {shlex.join(command)}\n".encode())
@@ -238,24 +205,24 @@ def launch(run: Run, cwd: Path, log, *more: str) -> subprocess.Popen:
 
 
 def train(run: Run, results: Path) -> None:
-    """A task of Ray: start the run or go on with it, to its end."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup or a script's & started ignores it, and so us
+    """Start or resume the run and wait for its end. Ray calls this on a node."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and & in a script ignore it, and children inherit
     with open(run.log(results), "ab") as log:
         lock(log)
         for folder in find_folders(run, results):
-            with open(folder / ".lock", "ab") as claim:  # the script's own, of a run that somebody started by hand
+            with open(folder / ".lock", "ab") as claim:  # the script's own lock, of a run that somebody started by hand
                 lock(claim)
         folder, _, complete = read_checkpoint(run, results)
         if complete:
             return
-        if folder is None:  # what was lost before its first checkpoint starts anew
+        if folder is None:  # runs that were lost before their first checkpoint start again
             for lost in find_folders(run, results):
                 shutil.rmtree(lost)
         process = launch(run, results, log, *(("--resume", str(folder.relative_to(results))) if folder else ()))
         try:
             while process.poll() is None:
                 time.sleep(0.5)
-        except KeyboardInterrupt:  # how Ray cancels a task
+        except KeyboardInterrupt:  # Ray cancels a task so
             process.terminate()
             process.wait()
             raise
@@ -264,7 +231,7 @@ def train(run: Run, results: Path) -> None:
 
 
 def measure_speed(run: Run, seconds: float) -> int:
-    """A task of Ray: the frames a second that a new run shows after so many seconds of training."""
+    """Frames per second that a new run shows after so many seconds of training. Ray calls this on a node."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "wb") as log:
         process = launch(run, Path(folder), log)
         while process.poll() is None and "SPS=" not in last_line(Path(log.name)):
@@ -280,7 +247,7 @@ def measure_speed(run: Run, seconds: float) -> int:
 
 
 def show(lines: list[str], shown: int) -> int:
-    """Print the lines, on a terminal over those of the last time, and return how many they are."""
+    """Print the lines, on a terminal over the ``shown`` lines of the last time, and return their number."""
     columns, rows = shutil.get_terminal_size()
     if sys.stdout.isatty():
         lines = [line[: columns - 1] for line in lines[: rows - 2]]
@@ -299,7 +266,7 @@ def start_ray(args):
         ray.init(args.address or "local", logging_level="warning", log_to_driver=False, **own)
     except (ConnectionError, RuntimeError, ValueError) as error:
         sys.exit(f"error: no Ray at {args.address or 'this machine'}: {error}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs save and stop
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: runs save and stop
     return ray
 
 
@@ -308,7 +275,7 @@ def by_experiment(runs: list[Run]) -> list[list[Run]]:
 
 
 def describe(runs: list[Run], done: dict[str, int]) -> None:
-    """Print a line an experiment."""
+    """Print a line for each experiment."""
     for group in by_experiment(runs):
         script, env_id, arguments = group[0].experiment
         ready = sum(done.get(run.name, 0) for run in group) / 1e6
@@ -317,9 +284,9 @@ def describe(runs: list[Run], done: dict[str, int]) -> None:
 
 
 def estimate(todo: list[Run], done: dict[str, int], ray, seconds: float) -> None:
-    """Print what is left in hours, by the speed of each experiment, measured now as its runs will be: one a core."""
+    """Print the hours that are left, from the speed of each experiment, measured with one run on each core."""
     cores, groups, hours = int(ray.cluster_resources()["CPU"]), by_experiment(todo), []
-    print(f"measuring {len(groups)} experiments for {seconds:g} s each, and their start, {cores} at a time", flush=True)
+    print(f"measuring {len(groups)} experiments for {seconds:g} s each after start-up, {cores} at a time", flush=True)
     measure = ray.remote(num_cpus=1, max_retries=0)(measure_speed)
     for group, ref in [(group, measure.remote(group[0], seconds)) for group in groups]:
         try:
@@ -327,14 +294,14 @@ def estimate(todo: list[Run], done: dict[str, int], ray, seconds: float) -> None
         except ray.exceptions.RayError as error:
             sys.exit(f"error: {group[0].name}: {str(error).splitlines()[-1]}")
         left = [(run.frames - done[run.name]) / speed / 3600 for run in group]
-        print(f"{speed} frames/s, {sum(left):.2f} hours of a core: {group[0].name} to {group[-1].seed}", flush=True)
+        print(f"{speed} frames/s, {sum(left):.2f} core hours: {group[0].name} to {group[-1].seed}", flush=True)
         hours += left
-    print(f"about {max(sum(hours) / cores, *hours):.2f} hours on {cores} cores, start-up left out, if all goes on at "
-          f"the speed of the first {seconds:g} s; imitation may later slow a run down or rest")  # fmt: skip
+    print(f"about {max(sum(hours) / cores, *hours):.2f} hours on {cores} cores, without start-up, if all runs keep the "
+          f"speed of their first {seconds:g} s; with more or less imitation they will be slower or faster")  # fmt: skip
 
 
 def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]:
-    """Train them, and return what those that failed said last."""
+    """Train all runs; return the last line of each failed one by its name."""
     (results / "logs").mkdir(parents=True, exist_ok=True)
     logs = {run.name: run.log(results) for run in todo}
     old = {name: log.stat().st_size for name, log in logs.items() if log.exists()}
@@ -355,7 +322,7 @@ def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]
             count = f"{len(todo) - len(pending) - len(failed)} of {len(todo)} done, {len(failed)} failed"
             shown = show([count, *bars], shown)
     except KeyboardInterrupt:
-        print("stopping: each run saves at the end of its rollout; the same command goes on", flush=True)
+        print("stopping: each run saves at the end of its rollout; the same command resumes them", flush=True)
         for ref in pending:
             ray.cancel(ref)
         ray.wait(pending, num_returns=len(pending), timeout=300)
@@ -363,14 +330,20 @@ def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]
     return failed
 
 
+def plan_all(args) -> dict[str, list[Run]]:
+    """The runs of the chosen suite or of the command; with --list also those of all suites."""
+    chosen = {"command": read_command(args)} if args.command else SUITES
+    num_seeds = args.num_seeds or (3 if args.command else PAPER.PAPER_SEEDS)
+    seeds = range(args.start_seed, args.start_seed + num_seeds)
+    return {name: make_plan(suite, args.arguments, seeds) for name, suite in chosen.items()
+            if args.suite in (None, name)}  # fmt: skip
+
+
 if __name__ == "__main__":
     args = tyro.cli(Args, description=__doc__)
     try:
         check_args(args)
-        chosen = {"command": read_command(args)} if args.command else SUITES
-        seeds = range(args.start_seed, args.start_seed + (args.num_seeds or (3 if args.command else PAPER_SEEDS)))
-        plans = {name: make_plan(suite, args.arguments, seeds) for name, suite in chosen.items()
-                 if args.suite in (None, name)}  # fmt: skip
+        plans = plan_all(args)
         if args.list:
             for name, runs in plans.items():
                 print(f"{name}: {len(runs)} runs, {sum(run.frames for run in runs) / 1e6:.4g}M frames")
@@ -392,6 +365,6 @@ if __name__ == "__main__":
         sys.exit(estimate(todo, done, ray, args.probe_seconds))
     failed = run_all(todo, results, ray, args.retries)
     for name, words in failed.items():
-        print(f"failed: {name}: {words} (all it printed: {results / 'logs' / name}.log)")
+        print(f"failed: {name}: {words} (everything it printed: {results / 'logs' / name}.log)")
     print(f"report: python cleanrl_scripts/report.py --runs {results / 'runs'}/* --out report")
     sys.exit(1 if failed else 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rapid_wrappers.buffer import RankingBuffer
 from rapid_wrappers.counts import StateCounter
 from rapid_wrappers.episode import Episode, EpisodeScores, finished_episodes
-from rapid_wrappers.scoring import EpisodeScoringWrapper, VectorEpisodeScoringWrapper
+from rapid_wrappers.wrappers import EpisodeScoringWrapper, VectorEpisodeScoringWrapper
 
 if TYPE_CHECKING:
     from rapid_wrappers.bc import bc_step
@@ -25,7 +25,7 @@ if find_spec("torch") is not None:
 
 
 def __getattr__(name: str) -> Any:
-    """Load ``bc_step``, the one name that needs torch, when it is asked for."""
+    """Load ``bc_step``, the only name that needs torch, on first use."""
     if name != "bc_step":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

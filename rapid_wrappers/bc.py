@@ -1,6 +1,6 @@
 """Behaviour cloning: the step that makes a policy imitate the episodes of the ranking buffer.
 
-torch only, nothing else of this package: the file works when copied alone.
+The file needs only torch and works when copied alone.
 """
 
 import math
@@ -24,32 +24,32 @@ def bc_step(
 ) -> dict[str, torch.Tensor]:
     """Make one behaviour-cloning update of ``policy`` towards ``actions`` (Algorithm 1, line 14).
 
-    The batch moves to the device of the optimizer's parameters. Floating-point entries take the parameters' dtype
-    (so no float64 reaches a float32 network). Integers stay integers: a policy on uint8 observations casts them itself.
-    Parameters that the loss does not reach, such as those of a separate value network, do not move.
-    With the RL optimizer itself both losses share its moments and learning rate, as in the authors' code.
+    The batch moves to the device of the optimizer's parameters. Floats take the dtype of the parameters, so no float64
+    reaches a float32 network. Integers stay integers: a policy on uint8 observations casts them itself.
+    Parameters that the loss does not reach, such as a separate value network, do not move.
+    If you pass the RL optimizer itself, both losses share its moments and learning rate, as in the authors' code.
 
     Args:
-        policy: Maps a batch of observations to a ``torch.distributions.Distribution`` over the actions; or, for
-            discrete actions, to the logits ``(N, num_actions)`` of a categorical one, which takes the least time.
+        policy: Maps a batch of observations to a ``torch.distributions.Distribution`` over the actions. For discrete
+            actions it may return the logits ``(N, num_actions)`` instead, which is fastest.
         optimizer: Steps once.
         observations: ``(N, *obs_shape)`` array or tensor, N >= 1.
-        actions: ``(N, *act_shape)`` array or tensor. Discrete ones are counted from 0, as ``(N,)`` or ``(N, 1)``.
-        loss: ``"nll"``, the negative log-likelihood, summed over action dimensions and averaged over the batch
-            (for a categorical policy the authors' cross-entropy); or ``"mse"``, the squared distance of the
-            distribution's mean to the action, averaged over all entries (the authors' loss for Gaussians: the
-            standard deviation gets no gradient).
-        max_grad_norm: Clips the gradient's norm if given. The authors do not clip.
+        actions: ``(N, *act_shape)`` array or tensor. Discrete actions count from 0, as ``(N,)`` or ``(N, 1)``.
+        loss: ``"nll"`` is the negative log-likelihood, summed over action dimensions and averaged over the batch (for
+            a categorical policy the authors' cross-entropy). ``"mse"`` is the squared distance between the mean of the
+            distribution and the action, averaged over all entries (the authors' loss for Gaussians; the standard
+            deviation gets no gradient).
+        max_grad_norm: Maximum norm of the gradient, > 0, or None not to clip, like the authors.
 
     Returns:
-        ``{"loss": ...}``, and ``"grad_norm"`` before clipping where ``max_grad_norm`` is given, as detached scalar
-        tensors on the policy's device, so nothing waits for it until they are read.
+        ``{"loss": ...}``, and with ``max_grad_norm`` also ``"grad_norm"`` before clipping, as detached scalar tensors
+        on the policy's device. Nothing waits for the device until you read them.
 
     Raises:
-        ValueError: If the batch is empty, lengths or shapes disagree, a discrete action is outside the distribution's
-            support (checked where actions arrive in host memory), or the loss is not finite (checked on the CPU).
-        TypeError: If the batch is not arrays, or ``policy`` returns neither a distribution nor a tensor.
-            In either case no parameter has moved.
+        ValueError: If the batch is empty, lengths or shapes disagree, a discrete action is outside the support of the
+            distribution (checked if actions are in host memory), or the loss is not finite (checked on the CPU).
+        TypeError: If the batch does not consist of arrays, or ``policy`` returns neither a distribution nor a tensor.
+            After either error no parameter has moved.
     """
     if loss not in ("nll", "mse"):
         raise ValueError(f"expected `loss` to be 'nll' or 'mse', got {loss!r}")
@@ -75,11 +75,11 @@ def bc_step(
             raise ValueError(f"expected loss='nll' for discrete actions, got 'mse' for a {type(dist).__name__}")
         else:
             objective = (_mean(dist) - act).square().mean()
-    if objective.device.type == "cpu" and not math.isfinite(objective.item()):  # elsewhere it would wait for the device
+    if objective.device.type == "cpu" and not math.isfinite(objective.item()):  # a GPU would make this wait
         raise ValueError(f"expected a finite loss, got {objective.item()}: `observations` are not finite, or "
-                         "`actions` lie on or outside the edge of the distribution's support")  # fmt: skip
+                         "`actions` are at the edge of the distribution's support or beyond")  # fmt: skip
 
-    optimizer.zero_grad(set_to_none=True)  # parameters the loss does not reach keep no gradient and do not move
+    optimizer.zero_grad(set_to_none=True)  # so parameters that the loss does not reach have no gradient and do not move
     objective.backward()
     metrics = {"loss": objective.detach()}
     if max_grad_norm is not None:
@@ -93,7 +93,7 @@ def _as_tensor(name: str, value: Any) -> torch.Tensor:
         return torch.as_tensor(value)
     except (RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"expected `{name}` to be one array or tensor, got {type(value).__name__}: "
-                        "of a Dict or Tuple space select or flatten the entries first") from error  # fmt: skip
+                        "select or flatten the entries of a Dict or Tuple space") from error  # fmt: skip
 
 
 def _cross_entropy(logits: torch.Tensor, actions: torch.Tensor, loss: str) -> torch.Tensor:
@@ -110,7 +110,7 @@ def _cross_entropy(logits: torch.Tensor, actions: torch.Tensor, loss: str) -> to
     ):
         raise ValueError("expected logits (N, num_actions) of floats and one action for each, got "
                          f"{logits.dtype} of shape {tuple(logits.shape)} and {tuple(actions.shape)}")  # fmt: skip
-    if actions.device.type == "cpu":  # elsewhere torch itself stops at an action out of range
+    if actions.device.type == "cpu":  # on a GPU torch itself stops at an action out of range
         low, high = (x.item() for x in actions.aminmax())
         if low < 0 or high >= logits.shape[1] or (actions.is_floating_point() and (actions % 1 != 0).any()):
             raise ValueError(f"expected `actions` in [0, {logits.shape[1]}), got values from {low} to {high}")
@@ -136,7 +136,7 @@ def _match(actions: torch.Tensor, dist: Distribution, parameter: torch.Tensor) -
     shape = dist.batch_shape + dist.event_shape
     squeezed = [tuple(n for n in s[1:] if n != 1) for s in (shape, actions.shape)]
     if len(shape) == 0 or shape[0] != len(actions) or squeezed[0] != squeezed[1]:
-        raise ValueError(f"expected `actions` of shape {tuple(shape)}, as the policy's distribution has it, "
+        raise ValueError(f"expected `actions` of shape {tuple(shape)}, the shape of the policy's distribution, "
                          f"got {tuple(actions.shape)}")  # fmt: skip
     actions = actions.reshape(shape)
     if not actions.is_floating_point():
@@ -145,11 +145,11 @@ def _match(actions: torch.Tensor, dist: Distribution, parameter: torch.Tensor) -
     while hasattr(innermost, "base_dist"):
         innermost = innermost.base_dist
     categorical = isinstance(innermost, Categorical)
-    if actions.device.type == "cpu" and (categorical or parameter.device.type == "cpu"):  # elsewhere it would wait
+    if actions.device.type == "cpu" and (categorical or parameter.device.type == "cpu"):  # a GPU would make this wait
         inside = dist.support.check(actions) if _is_discrete(dist) else torch.isfinite(actions)  # type: ignore[union-attr]
         if not inside.all():
             raise ValueError(f"expected `actions` in the support of the policy's {type(dist).__name__}, got values "
                              f"from {actions.min().item()} to {actions.max().item()}")  # fmt: skip
-    # Indices stay integers, as distributions want them: bfloat16 has no 301.
+    # Indices stay integers: distributions need them, and bfloat16 has no 301.
     integers = categorical or not (actions.is_floating_point() or isinstance(innermost, Bernoulli))
     return actions.to(parameter.device, torch.int64 if integers else parameter.dtype)

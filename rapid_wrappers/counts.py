@@ -1,6 +1,6 @@
 """Lifelong visit counts of states, the N(s) of the global score (Eq. 3).
 
-NumPy only, nothing else of this package: the file works when copied alone.
+The file needs only NumPy and works when copied alone; so table, digests and SimHash stand in one file.
 """
 
 import math
@@ -17,24 +17,25 @@ _NUMBERS = "biufc"  # bool, signed, unsigned, float, complex
 
 
 class StateCounter:
-    """How often each state was visited over the whole of training.
+    """Counts the visits to each state over the whole of training.
 
-    Each distinct state gets an id, 0, 1, 2, ... in the order of first visits. A state's key is its whole array, dtype
-    and shape included, through a 128-bit digest: the same in every process, and with a million states two of them
-    share one with probability 1e-26. Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
+    Each distinct state gets an id, 0, 1, 2, ... in the order of first visits. The key of a state is its whole array,
+    dtype and shape included, through a 128-bit digest, which is the same in every process. Among a million states two
+    share a digest with probability 1e-26. Equal arrays are one state: 0.0 equals -0.0, and NaN equals NaN.
 
-    The digests live in a NumPy open-addressing table, 40 to 70 bytes a state; a dict of ``bytes`` takes about 150.
+    A NumPy open-addressing table holds the digests, in 40 to 70 bytes a state; a dict of ``bytes`` takes about 150.
 
     Images and continuous states hardly ever repeat exactly. With ``hash_bits`` similar ones are one state: the key is
     then the signs of that many random projections (SimHash, Tang et al. 2017, Eq. 2). Images (H, W, C) of at least
-    32 x 32 are first averaged over 8 x 8 cells. What is projected is centred, and where it is no image also scaled
-    dimension by dimension, by mean and deviation over the states of the first call, which are kept from then on.
+    32 x 32 are first averaged over 8 x 8 cells. All states are centred before the projection, and states other than
+    images are scaled too, each dimension by its deviation. Mean and deviation come from the states of the first call
+    and stay the same from then on.
 
     Args:
         hash_bits: Bits of the code, 1 to 32, or None to count exact states. More bits tell more states apart; there are
             at most ``2**hash_bits``, which bounds the memory.
-        max_states: The most ids to give out, >= 1, or None for no bound. The last id then stands for all states that
-            come later as well: known ones are counted as ever, and whatever is new soon counts as often visited.
+        max_states: Maximum number of ids, >= 1, or None for no bound. All states that are new after that share the
+            last id; known states are counted as before. So anything new soon counts as often visited.
 
     Raises:
         ValueError: If an argument is out of range, or both are given.
@@ -54,7 +55,7 @@ class StateCounter:
                              f"got {max_states!r} with {hash_bits!r}")  # fmt: skip
         self.hash_bits = hash_bits
         self.max_states = max_states
-        self._center = self._scale = np.empty(0)  # of what is projected; empty before the first states
+        self._center = self._scale = np.empty(0)  # for the projection; empty before the first states
         self._size = 0
         self._digests = np.empty((64, 2), dtype=np.uint64)  # by id
         self._counts = np.empty(64, dtype=np.int64)  # by id
@@ -81,19 +82,16 @@ class StateCounter:
             ``(T,)`` ids, equal where the states are.
 
         Raises:
-            ValueError: If ``states`` has no leading dimension; with ``hash_bits`` also if there is none, one is not
-                finite, or their size is not that of the states before.
-            TypeError: If it does not hold numbers.
+            ValueError: If ``states`` has no leading dimension. With ``hash_bits`` also if there is no state, one is not
+                finite, or their size differs from earlier states.
+            TypeError: If ``states`` does not hold numbers.
         """
         ids = self.identify(states)
         self.count(ids)
         return ids
 
     def identify(self, states: ArrayLike) -> NDArray[np.int64]:
-        """The ids of :meth:`visit` without the visits, so that many episodes can be looked up at once.
-
-        Takes what :meth:`visit` takes, and raises what it raises.
-        """
+        """Look up ids like :meth:`visit`, without counting visits. So one call can serve many episodes."""
         array = np.asarray(states)
         if array.ndim == 0:
             raise ValueError("expected `states` to be (T, *state_shape), got a scalar")
@@ -102,21 +100,23 @@ class StateCounter:
         if self.hash_bits is not None:
             array = self._codes(array)
         elif array.dtype.kind in "fc":
-            array = (np.where(np.isnan(array), np.nan, array) + 0.0).astype(array.dtype)  # one NaN, and no -0.0
+            array = (np.where(np.isnan(array), np.nan, array) + 0.0).astype(array.dtype)  # all NaN equal, and no -0.0
         return self._find_or_insert(_digests(array))
 
     def count(self, ids: NDArray[np.int64]) -> None:
         """Count one visit to each of ``ids (T,)``, as :meth:`identify` returned them.
 
         Raises:
-            ValueError: If one was never given out.
+            ValueError: If an id was never given out.
         """
         if len(ids) and (ids.min() < 0 or ids.max() >= self._size):
             raise ValueError(f"expected `ids` in [0, {self._size}), got {ids!r}")
         np.add.at(self._counts, ids, 1)
 
     def bonus(self, ids: ArrayLike) -> float:
-        """Mean of ``1/sqrt(N(s))`` over an episode's states with the counts of now (Eq. 3).
+        """Mean of ``1/sqrt(N(s))`` over an episode's states, with the current counts (Eq. 3).
+
+        Eq. 3 is also in ``scores.py`` and ``buffer.py``, as each file works alone.
 
         Args:
             ids: ``(T,)`` as :meth:`visit` returned them, T >= 1.
@@ -125,20 +125,20 @@ class StateCounter:
             A float in (0, 1].
 
         Raises:
-            ValueError: If ``ids`` is empty or holds an id never given out, or never visited.
+            ValueError: If ``ids`` is empty, or an id was never given out or never visited.
         """
         index = np.asarray(ids)
         if index.dtype.kind not in "iu" or index.size == 0 or index.min() < 0 or index.max() >= self._size:
             raise ValueError(f"expected `ids` to be a non-empty integer array of ids in [0, {self._size}), got {ids!r}")
         counts = self._counts[index]
         if not counts.all():
-            raise ValueError("expected `ids` of states that were visited, got some that were only identified")
+            raise ValueError("expected `ids` of visited states, got some that were only identified")
         return float((1.0 / np.sqrt(counts)).mean())
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on counting, as arrays: ``digests (n, 2)`` uint64 and ``counts (n,)`` int64.
+        """The counts as copied arrays: ``digests (n, 2)`` uint64 and ``counts (n,)`` int64.
 
-        With ``hash_bits`` also that number, and ``center`` and ``scale``, float64, of what is projected.
+        With ``hash_bits`` also that number, and ``center`` and ``scale`` of the projection, float64.
         """
         state: dict[str, Any] = {
             "digests": self._digests[: self._size].copy(),
@@ -149,65 +149,50 @@ class StateCounter:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replace all counts by those of a :meth:`state_dict`.
+        """Replace all counts with a :meth:`state_dict`.
 
         Raises:
-            ValueError: If ``state`` is not of that form; the counter then stays as it was.
+            ValueError: If ``state`` has another form or does not fit this counter. The counter is then unchanged.
         """
         fresh = StateCounter(self.hash_bits, self.max_states)
-        if set(state) != set(fresh.state_dict()):
-            raise ValueError(f"expected `state` to have the keys {list(fresh.state_dict())}, got {list(state)}")
-        digests, counts = np.asarray(state["digests"]), np.asarray(state["counts"])
-        if (
-            digests.dtype != np.uint64
-            or counts.dtype != np.int64
-            or digests.shape != (counts.size, 2)
-            or counts.ndim != 1
-        ):
-            raise ValueError("expected `digests` (n, 2) of uint64 and `counts` (n,) of int64, got "
-                             f"{digests.shape} of {digests.dtype} and {counts.shape} of {counts.dtype}")  # fmt: skip
-        if len(counts) and counts.min() < 0:
-            raise ValueError("expected no count below 0")
-        if self.max_states is not None and len(counts) > self.max_states:
-            raise ValueError(f"expected at most {self.max_states} states, got {len(counts)}")
-        if len(np.unique(digests, axis=0)) != len(digests):
-            raise ValueError("expected `digests` to hold no duplicate")
+        if set(state) != set(fresh.state_dict()) or state.get("hash_bits") != self.hash_bits:
+            raise ValueError(f"expected `state` to have the keys {list(fresh.state_dict())} and hash_bits="
+                             f"{self.hash_bits}, got {list(state)} and {state.get('hash_bits')}")  # fmt: skip
+        arrays = {name: np.array(value) for name, value in state.items() if name != "hash_bits"}
+        number, size = arrays["counts"].size, arrays.get("center", np.empty(0)).size
+        for name, array in arrays.items():
+            shape = {"digests": (number, 2), "counts": (number,)}.get(name, (size,))
+            own = fresh.state_dict()[name].dtype
+            if array.shape != shape or array.dtype != own:
+                raise ValueError(f"expected `{name}` to be {shape} of {own}, got {array.shape} of {array.dtype}")
+        most = self.max_states or 2 ** (self.hash_bits or 64)
+        if number > most or arrays["counts"].min(initial=0) < 0:
+            raise ValueError(f"expected at most {most} states, got {number}, and no count below 0")
+        fresh._find_or_insert(arrays["digests"])
+        if len(fresh) != number:
+            raise ValueError("expected `digests` without duplicates")
+        fresh._counts[:number] = arrays["counts"]
         if self.hash_bits is not None:
-            if state["hash_bits"] != self.hash_bits:
-                raise ValueError(f"expected codes of {self.hash_bits} bits, got {state['hash_bits']!r}")
-            center, scale = np.asarray(state["center"]), np.asarray(state["scale"])
-            if not center.dtype == scale.dtype == np.float64 or not center.shape == scale.shape == (center.size,):
-                raise ValueError(f"expected `center` and `scale` (n,) of float64, got {center.shape} of {center.dtype} "
-                                 f"and {scale.shape} of {scale.dtype}")  # fmt: skip
-            if not (np.isfinite(center).all() and np.isfinite(scale).all() and (scale > 0).all()):
-                raise ValueError("expected a finite `center` and a positive, finite `scale`")
-            if not (center.size or len(counts) == 0) or len(counts) > 2**self.hash_bits:
-                raise ValueError(f"expected states of {self.hash_bits} bits, with a `center`, got {len(counts)}")
-            fresh._center, fresh._scale = center.copy(), scale.copy()
-        fresh._find_or_insert(digests)
-        fresh._counts[: len(counts)] = counts
+            fresh._center, fresh._scale = arrays["center"], arrays["scale"]
         vars(self).update(vars(fresh))
 
     def _codes(self, states: NDArray) -> NDArray[np.uint8]:
         """The code of each of ``states (T, *state_shape)``, ``(T, bytes)``."""
         features, is_image = _features(states)
-        if features.size == 0 or not (abs(features) < 1e150).all():  # beyond it their squares overflow; nor is NaN
-            raise ValueError(
-                f"expected `states`, at least one, to hash them, all finite and below 1e150, got {states!r:.200}"
-            )
+        if features.size == 0 or not (abs(features) < 1e150).all():  # false for NaN; squares of larger ones overflow
+            raise ValueError(f"expected `states` to be finite and below 1e150, at least one, got {states!r:.200}")
         if self._center.size == 0:
-            constant = features.min(axis=0) == features.max(axis=0)  # their deviation may be rounded to something
+            constant = features.min(axis=0) == features.max(axis=0)  # rounding may give them a deviation
             self._center = features.mean(axis=0)
-            deviation = features.std(axis=0)  # a tiny one may come out as 0, or what it divides overflow
+            deviation = features.std(axis=0)  # a tiny one may be rounded to 0, and quotients by it may overflow
             self._scale = np.where(constant | is_image | (deviation < 1e-150), 1.0, deviation)
         if features.shape[1:] != self._center.shape:
-            raise ValueError(f"expected `states` like those before, {self._center.size} numbers to project, "
-                             f"got {features.shape[1]}")  # fmt: skip
+            raise ValueError(f"expected `states` of {self._center.size} numbers as before, got {features.shape[1]}")
         projections = ((features - self._center) / self._scale) @ _projection(self._center.size, self.hash_bits or 0)
         return np.packbits(projections > 0, axis=1)
 
     def _find_or_insert(self, digests: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Ids of ``digests (T, 2)``, giving new ones their ids in the order they first come in."""
+        """Ids of ``digests (T, 2)``. New ones get the next ids, in their order."""
         most = self.max_states or self._size + len(digests)
         self._reserve(min(self._size + len(digests), most))
         slots = self._slots(digests)
@@ -221,28 +206,28 @@ class StateCounter:
         new = np.flatnonzero(ids < 0)
         if len(new):
             keys = digests[new].view("V16").ravel().tolist()
-            rank = dict(zip(dict.fromkeys(keys), range(len(keys)), strict=False))  # of each among those that differ
+            rank = dict(zip(dict.fromkeys(keys), range(len(keys)), strict=False))  # of each among the distinct ones
             ranks = np.fromiter(map(rank.__getitem__, keys), dtype=np.int64, count=len(keys))
-            first = np.empty(len(rank), dtype=np.int64)  # where each comes first
+            first = np.empty(len(rank), dtype=np.int64)  # the first position of each
             first[ranks[::-1]] = new[::-1]
             ids[new] = np.minimum(self._size + ranks, most - 1)
-            first = first[: most - self._size]  # those that still get an id of their own
+            first = first[: most - self._size]  # only these still get an id of their own
             self._append(digests[first])
             self._place(ids[first], slots[first])
         return ids
 
     def _append(self, digests: NDArray[np.uint64]) -> None:
-        """Give new digests, for which there is room, the next ids."""
+        """Give new digests the next ids. The arrays must have room for them."""
         end = self._size + len(digests)
         self._digests[self._size : end] = digests
         self._counts[self._size : end] = 0
         self._size = end
 
     def _place(self, ids: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
-        """Give each id, not yet in the table, the first empty slot from ``slots`` on."""
+        """Put ids that are not in the table yet, each into the first empty slot from ``slots`` on."""
         while len(ids):
             empty = self._table[slots] < 0
-            self._table[slots[empty]] = ids[empty]  # of several at one slot the last is kept, the others go on
+            self._table[slots[empty]] = ids[empty]  # of several at one slot the last wins, and the others move on
             left = self._table[slots] != ids
             ids, slots = ids[left], self._after(slots[left])
 
@@ -253,7 +238,7 @@ class StateCounter:
         return (digests[:, 0] & np.uint64(len(self._table) - 1)).astype(np.int64)
 
     def _reserve(self, size: int) -> None:
-        """Make room for ``size`` states, at most a quarter of the table in use."""
+        """Make room for ``size`` states, with at most a quarter of the table in use."""
         if size > len(self._counts):
             capacity = max(size, len(self._counts) + len(self._counts) // 2)
             self._digests = np.concatenate([self._digests, np.empty((capacity - len(self._digests), 2), np.uint64)])
@@ -266,13 +251,13 @@ class StateCounter:
 def _digests(states: NDArray) -> NDArray[np.uint64]:
     """128 bits ``(T, 2)`` for each of ``states (T, *state_shape)``.
 
-    A hash by table (Zobrist), whose random numbers are computed instead of stored: for each word of a state a number
-    that depends on the word and its place, all added up. The second half weighs them by random numbers of the places.
+    Zobrist hashing, with random numbers that are computed instead of stored. Each word of a state gives a number that
+    depends on the word and its place. The first half is their sum; the second is weighted by random numbers by place.
     """
     rows = np.ascontiguousarray(states).reshape(len(states), math.prod(states.shape[1:])).view(np.uint8)
     keys, weights = _keys(f"{states.dtype.str}{states.shape[1:]}", rows.shape[1])
     digests = np.empty((len(states), 2), dtype=np.uint64)
-    block = max(1, 2**15 // (len(keys) + 1))  # so that what is computed on the way stays in the processor's cache
+    block = max(1, 2**15 // (len(keys) + 1))  # so that intermediate results stay in the processor's cache
     for start in range(0, len(states), block):
         some = slice(start, start + block)
         words = np.zeros((len(rows[some]), len(keys)), dtype="<u8")
@@ -286,21 +271,21 @@ def _digests(states: NDArray) -> NDArray[np.uint64]:
 
 
 def _features(states: NDArray) -> tuple[NDArray[np.float64], bool]:
-    """What is projected of each of ``states``, ``(T, numbers)``, and whether they are images."""
+    """The numbers to project for each of ``states``, ``(T, numbers)``, and whether the states are images."""
     if states.dtype.kind == "c":
         states = np.stack([states.real, states.imag], axis=-1)
     if states.ndim != 4 or min(states.shape[1:3]) < 32:
         return states.reshape(len(states), math.prod(states.shape[1:])).astype(np.float64), False
     count, height, width, channels = states.shape
     rows, columns = _cells(height), _cells(width)
-    bands = rows @ states.reshape(count, height, width * channels).astype(np.float32)  # sums of bytes, still exact
+    bands = rows @ states.reshape(count, height, width * channels).astype(np.float32)  # exact for sums of bytes
     sums = columns @ bands.reshape(count, 8, width, channels)
     areas = rows.sum(axis=1)[:, None, None] * columns.sum(axis=1)[:, None]
     return (sums / areas).reshape(count, -1).astype(np.float64), True
 
 
 def _cells(size: int) -> NDArray[np.float32]:
-    """Which of ``size`` pixels are in which of 8 cells in a row, ``(8, size)``."""
+    """Membership, 0 or 1, of ``size`` pixels in 8 cells side by side, ``(8, size)``."""
     cell_of = np.arange(size) * 8 // size
     cells: NDArray[np.float32] = (cell_of == np.arange(8)[:, None]).astype(np.float32)
     return cells
@@ -308,15 +293,15 @@ def _cells(size: int) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=16)
 def _projection(size: int, bits: int) -> NDArray[np.float64]:
-    """Directions ``(size, bits)``, the same in every process."""
+    """Random directions ``(size, bits)``, the same in every process."""
     return np.random.default_rng([size, bits]).standard_normal((size, bits))
 
 
 @lru_cache(maxsize=16)
 def _keys(header: str, size: int) -> NDArray[np.uint64]:
-    """A key and an odd weight ``(2, words)`` for each word of ``size`` bytes; others for another dtype or shape."""
+    """A key and an odd weight ``(2, words)`` for each word of ``size`` bytes. They depend on dtype and shape."""
     seed = np.frombuffer(blake2b(header.encode(), digest_size=16).digest(), dtype="<u8")
-    words = max(1, -(-size // 8))  # states without elements have a word of zeros, and so a key by dtype and shape
+    words = max(1, -(-size // 8))  # states without elements have one word of zeros, so they differ by dtype and shape
     places = np.arange(1, 2 * words + 1, dtype=np.uint64).reshape(2, -1)
     keys = _mix(places * np.uint64(0x9E3779B97F4A7C15) + seed[:, None])
     keys[1] |= np.uint64(1)
@@ -324,7 +309,7 @@ def _keys(header: str, size: int) -> NDArray[np.uint64]:
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014), in place: every bit of a word changes all others."""
+    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014), in place: each bit of a word affects all others."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)

@@ -1,4 +1,4 @@
-"""A finished episode, and how to find it in what environments return."""
+"""A finished episode, and how to find it in the infos that environments return."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,33 +12,33 @@ __all__ = ["Episode", "EpisodeScores", "finished_episodes"]
 
 
 class EpisodeScores(NamedTuple):
-    """The three scores of an episode that Eq. 4 weighs."""
+    """The three scores of an episode, which Eq. 4 adds up with weights."""
 
     extrinsic: float
     """Undiscounted return."""
     local: float
-    """Eq. 1 or Eq. 2."""
+    """Eq. 1 or Eq. 2, or another local score that the wrapper was given."""
     global_: float
-    """Eq. 3, or 0.0 where states are not counted."""
+    """Eq. 3, or 0.0 if states are not counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """A finished episode: what was seen, what was done, and what it is worth. Its fields are those of a buffer's add.
+    """A finished episode. Its fields are the arguments of ``RankingBuffer.add``.
 
-    T observations and T actions: the terminal observation, on which nobody acted, is not in.
+    It has T observations and T actions. The terminal observation, on which nobody acted, is not included.
     """
 
     observations: NDArray
-    """``(T, *obs_shape)``, as the scored environment returned them; what wrappers around it change is not in."""
+    """``(T, *obs_shape)``, as the scored environment returned them, before any wrapper around it changed them."""
     actions: NDArray
     """``(T, *act_shape)``."""
     scores: EpisodeScores
-    """What it is worth."""
+    """Its three scores."""
     state_ids: NDArray[np.int64] | None
-    """``(T,)`` ids of the scored states in the wrapper's counter, or None where states are not counted.
+    """``(T,)`` ids of the scored states in the wrapper's counter, or None if states are not counted.
 
-    Also None once the episode has come from another process (a worker of an ``AsyncVectorEnv``), whose counter it is.
+    Also None if the episode comes from another process (a worker of an ``AsyncVectorEnv``), where the counter stays.
     """
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Episode:
         return len(self.actions)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle, and drop the ids of a counter that stays behind in this process."""
+        """Pickle without the ids if another process unpickles it, as the counter stays in this one."""
         return _rebuild, (os.getpid(), self.observations, self.actions, self.scores, self.state_ids)
 
 
@@ -55,12 +55,12 @@ def _rebuild(pid: int, observations: NDArray, actions: NDArray, scores: EpisodeS
 
 
 def finished_episodes(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Episode]]:
-    """Yield the episodes that ended in one step, with the index of their environment, each once.
+    """Yield each episode that ended in one step once, with the index of its environment.
 
     Args:
-        infos: What ``step`` returned: the infos of a Gymnasium vector environment in any autoreset mode (scored by
-            wrappers inside it or around it), the info of one environment (index 0), or a list of infos, one for each
-            environment (Stable-Baselines3).
+        infos: The infos that ``step`` returned. They may come from a Gymnasium vector environment in any autoreset mode
+            (scored by wrappers inside it or around it), from one environment (index 0), or be a list with one info for
+            each environment (Stable-Baselines3).
 
     Yields:
         ``(env_index, Episode)`` in the order of the environments.
@@ -71,7 +71,7 @@ def finished_episodes(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) ->
                 yield index, episode
         return
     found: dict[int, Episode] = {}
-    for source in (infos, infos.get("final_info", {})):  # under SAME_STEP the info of the step is in `final_info`
+    for source in (infos, infos.get("final_info", {})):  # SAME_STEP puts the info of the step there
         if isinstance(source, Mapping):
             records = source.get("episode_record")
             for index, record in enumerate([records] if isinstance(records, Episode) else _as_list(records)):

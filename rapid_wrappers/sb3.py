@@ -12,8 +12,8 @@ from rapid_wrappers.bc import bc_step
 from rapid_wrappers.buffer import RankingBuffer
 from rapid_wrappers.counts import StateCounter
 from rapid_wrappers.episode import Episode, finished_episodes
-from rapid_wrappers.scoring import EpisodeScoringWrapper
 from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
+from rapid_wrappers.wrappers import EpisodeScoringWrapper
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
@@ -40,33 +40,34 @@ __all__ = ["RapidCallback"]
 class RapidCallback(BaseCallback):
     """Rank finished episodes, and imitate the best while the model collects its rollouts (Algorithm 1).
 
-    Each environment is wrapped by :class:`.EpisodeScoringWrapper` before it goes into ``DummyVecEnv`` or
+    Wrap each environment in an :class:`.EpisodeScoringWrapper` before it goes into ``DummyVecEnv`` or
     ``SubprocVecEnv``, with or without ``Monitor`` around it::
 
         envs = make_vec_env("rapid/MultiRoom-N7-S4-v0", n_envs=8, wrapper_class=EpisodeScoringWrapper)
         PPO("MlpPolicy", envs, policy_kwargs={"normalize_images": False}).learn(1_000_000, RapidCallback())
 
-    (``normalize_images=False`` because MiniGrid's codes are no pixels: divided by 255 they are hardly told apart.)
+    (``normalize_images=False`` because MiniGrid's codes are no pixels: divided by 255 they would hardly differ.)
     After every episode the policy makes ``bc_steps`` updates with its own optimizer, learning rate and moments. The
-    buffer keeps observations as the environments return them and, of actions, what the policy drew before they were
-    clipped; what it samples passes through ``VecNormalize``, with the statistics of the moment, and
-    ``VecTransposeImage`` as they stand around the environments.
+    buffer keeps observations as the environments return them, and actions as the policy drew them, before clipping.
+    Sampled observations pass through ``VecNormalize``, with its current statistics, and ``VecTransposeImage``, in the
+    order in which these are around the environments.
 
     Args:
-        buffer: Where episodes are ranked. By default one of Appendix A's 10 000 pairs and weights; where the wrappers
-            count states (as they do by default for integer observations), with a counter.
-            If it has a counter, a ``StateCounter``, the callback counts all environments' observations in it: the
-            counts of wrappers, which in workers see one environment each, are then not used.
-        bc_steps: Updates after each episode, >= 0. Appendix A: 5.
-        bc_batch_size: Pairs of an update, >= 1. Appendix A: 256.
-        bc_target_loss: No more imitation in a rollout once its loss is below this; 0 never stops, as in the paper.
-        verbose: As of Stable-Baselines3.
+        buffer: Ranks the episodes. By default a buffer of 10 000 pairs with the weights of Appendix A. It has a counter
+            if the wrappers count states, as they do by default for integer observations.
+            If the buffer has a counter, a ``StateCounter``, the callback counts the observations of all environments
+            in it. It ignores the counts of the wrappers, since a wrapper in a worker sees only one environment.
+        bc_steps: Number of updates after each episode, >= 0. Appendix A: 5.
+        bc_batch_size: Number of pairs in each update, >= 1. Appendix A: 256.
+        bc_target_loss: Imitation pauses until the next rollout when its loss falls below this value, >= 0. 0 never
+            pauses, as in the paper.
+        verbose: As in Stable-Baselines3.
 
     Raises:
-        ValueError: If an argument is out of its range; when training starts, if an environment is not scored, or
-            observations of the buffer could not be brought into the form that the policy sees.
-        TypeError: When training starts, if the model is no on-policy algorithm with a policy of its own optimizer,
-            or its policy is recurrent.
+        ValueError: If an argument is out of range. When training starts, if an environment is not scored, or if the
+            observations in the buffer cannot be brought into the form that the policy sees.
+        TypeError: When training starts, if the model is no on-policy algorithm whose policy has its own optimizer, or
+            if the policy is recurrent.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class RapidCallback(BaseCallback):
         self.buffer = buffer
         self.bc_steps, self.bc_batch_size, self.bc_target_loss = bc_steps, bc_batch_size, bc_target_loss
         self.bc_loss = float("nan")
-        """Loss of the last update."""
+        """Loss of the last update, NaN before the first."""
         self._imitate = True
-        self._pending: dict[str, Any] | None = None  # a state loaded before there was a buffer
-        self._actions: list[list[NDArray]] = []  # of episodes in flight, one list for each environment
-        self._progress: list[tuple[int, int]] = []  # of the environments, when the last rollout ended
+        self._pending: dict[str, Any] | None = None  # a state that was loaded before the buffer existed
+        self._actions: list[list[NDArray]] = []  # one list for the episode in flight of each environment
+        self._progress: list[tuple[int, int]] = []  # of each environment at the end of the last rollout
 
     # What Stable-Baselines3 calls
 
@@ -102,7 +103,7 @@ class RapidCallback(BaseCallback):
             raise TypeError(f"expected PPO or A2C with an ActorCriticPolicy, got {type(self.model).__name__}: "
                             "off-policy algorithms and recurrent policies are not supported")  # fmt: skip
         if hasattr(self.model.policy, "lstm_actor"):
-            raise TypeError("expected a policy without memory: single pairs are imitated, not sequences")
+            raise TypeError("expected a policy without memory: RapidCallback imitates single pairs, not sequences")
         env = self.training_env
         if not all(env.env_is_wrapped(EpisodeScoringWrapper)):
             raise ValueError("expected every environment to be scored: "
@@ -110,8 +111,8 @@ class RapidCallback(BaseCallback):
         raw = _innermost(env).observation_space
         seen = _as_seen(env, np.zeros((1, *(raw.shape or ())), raw.dtype))
         if seen.shape[1:] != self.model.policy.observation_space.shape:
-            raise ValueError(f"expected observations of {self.model.policy.observation_space} as the policy sees them, "
-                             f"got {seen.shape[1:]} from {raw}")  # fmt: skip
+            raise ValueError(f"expected observations of {self.model.policy.observation_space}, the space of the "
+                             f"policy, got {seen.shape[1:]} from {raw}")  # fmt: skip
         if self.buffer is None:
             self.buffer = RankingBuffer(
                 counter=StateCounter() if all(env.get_attr("count")) else None, seed=self.model.seed
@@ -125,7 +126,7 @@ class RapidCallback(BaseCallback):
         self._imitate = self.bc_steps > 0
         progress = self.training_env.get_attr("progress")
         for actions, before, now in zip(self._actions, self._progress, progress, strict=False):
-            if now != before:  # it was reset or stepped without the callback, by an evaluation for instance
+            if now != before:  # someone reset or stepped it without the callback, such as an evaluation
                 actions.clear()
 
     def _on_step(self) -> bool:
@@ -158,13 +159,12 @@ class RapidCallback(BaseCallback):
         raw = _innermost(self.training_env).observation_space
         if episode.observations.shape[1:] != raw.shape:
             raise ValueError(f"expected recorded observations of shape {raw.shape}, as the environments return them, "
-                             f"got {episode.observations.shape[1:]}: the scoring wrapper belongs around those that "
+                             f"got {episode.observations.shape[1:]}: the scoring wrapper belongs around wrappers that "
                              "change observations")  # fmt: skip
         actions = self._actions[index][-len(episode) :]
         if len(actions) < len(episode):
             warnings.warn(
-                "an episode of which RapidCallback saw the end alone is left out: what the policy drew before is not "
-                "known",
+                "RapidCallback skips an episode because it saw only its end, and does not know its first actions",
                 stacklevel=2,
             )
             return
@@ -191,13 +191,13 @@ class RapidCallback(BaseCallback):
                 actions,
             )["loss"].item()
             if self.bc_loss < self.bc_target_loss:
-                self._imitate = False  # until the next rollout, which looks again
+                self._imitate = False  # until the next rollout, which checks again
                 break
 
     # Saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Buffer and counter. Episodes in flight are not in, as a loaded model begins with new ones."""
+        """Buffer and counter. Episodes in flight are not included, as a loaded model begins new ones."""
         if self.buffer is None:
             raise RuntimeError("expected a buffer to save: training has not begun")
         counter = self.buffer.counter
@@ -208,18 +208,19 @@ class RapidCallback(BaseCallback):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what :meth:`state_dict` gave; before training has made a buffer, once there is one.
+        """Load a :meth:`state_dict`. If training has not made the buffer yet, the callback loads it when it does.
 
         Raises:
-            ValueError: If the one has a counter and the other has none, or the state does not fit the buffer.
+            ValueError: If only one of state and buffer has a counter, or the state does not fit the buffer.
         """
         if self.buffer is None:
             self._pending = state
             return
         counter = self.buffer.counter
         if isinstance(counter, StateCounter) != (state["counter"] is not None):
+            has = "no counter" if counter is None else "a counter"
             raise ValueError(
-                f"expected a state {'without' if counter is None else 'with'} counts, as the buffer has them"
+                f"expected a state {'without' if counter is None else 'with'} counts: the buffer has {has}"
             )
         if isinstance(counter, StateCounter):
             counter.load_state_dict(state["counter"])
@@ -228,9 +229,9 @@ class RapidCallback(BaseCallback):
         self._pending = None
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write model and callback: ``<path>.zip``, for ``PPO.load``, and ``<path>.rapid.pt``, for :meth:`load`.
+        """Write the model to ``<path>.zip`` for ``PPO.load``, and the callback to ``<path>.rapid.pt`` for :meth:`load`.
 
-        The statistics of ``VecNormalize`` are in neither; its own ``save`` keeps them.
+        Neither contains the statistics of ``VecNormalize``; save those with its own ``save``.
 
         Raises:
             RuntimeError: If training has not begun.
@@ -242,16 +243,16 @@ class RapidCallback(BaseCallback):
         os.replace(temporary, f"{path}.zip")
 
     def load(self, path: str | os.PathLike) -> "RapidCallback":
-        """Take up buffer and counter from ``<path>.rapid.pt``; nothing in it is executed. Returns itself."""
+        """Load buffer and counter from ``<path>.rapid.pt``, without executing anything in it. Returns the callback."""
         self.load_state_dict(load_checkpoint(f"{os.fspath(path).removesuffix('.zip')}.rapid.pt"))
         return self
 
 
 class _Actions(torch.distributions.Distribution):
-    """A distribution of Stable-Baselines3 over actions, in the form that ``bc_step`` takes."""
+    """Makes a distribution of Stable-Baselines3 usable in ``bc_step``."""
 
-    support = torch.distributions.constraints.real  # the policy itself drew the actions
-    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (as torch has it)
+    support = torch.distributions.constraints.real  # no check needed: the policy itself drew the actions
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (as in torch)
 
     def __init__(self, distribution: Any, shape: tuple[int, ...]) -> None:
         self.of = distribution
@@ -267,7 +268,7 @@ class _Actions(torch.distributions.Distribution):
 
 
 def _wrappers(env: VecEnv) -> list[VecEnvWrapper]:
-    """Those around the environments, innermost first."""
+    """The wrappers around the environments, innermost first."""
     found = []
     while isinstance(env, VecEnvWrapper):
         found.append(env)
@@ -280,7 +281,7 @@ def _innermost(env: VecEnv) -> VecEnv:
 
 
 def _as_seen(env: VecEnv, observations: NDArray) -> NDArray:
-    """Observations as the environments return them, ``(N, *obs_shape)``, in the form that the policy sees."""
+    """Bring observations ``(N, *obs_shape)`` from the environments into the form that the policy sees."""
     for wrapper in _wrappers(env):
         if isinstance(wrapper, VecNormalize):
             observations = wrapper.normalize_obs(observations)  # type: ignore[assignment]
@@ -288,7 +289,7 @@ def _as_seen(env: VecEnv, observations: NDArray) -> NDArray:
             if not wrapper.skip:
                 observations = wrapper.transpose_observations(observations)  # type: ignore[assignment]
         elif not isinstance(wrapper, VecMonitor | VecCheckNan | VecVideoRecorder):
-            raise ValueError(f"expected no {type(wrapper).__name__} around the environments: what it does to "
-                             "observations belongs into each, inside the scoring wrapper "
-                             "(gymnasium.wrappers.FrameStackObservation, ...)")  # fmt: skip
+            raise ValueError(f"expected no {type(wrapper).__name__} around the environments: change observations in "
+                             "each environment, inside the scoring wrapper, for example with "
+                             "gymnasium.wrappers.FrameStackObservation")  # fmt: skip
     return observations

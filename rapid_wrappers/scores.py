@@ -1,6 +1,6 @@
 """Episode scores of RAPID (Zha et al., ICLR 2021, Eq. 1-4) as pure functions.
 
-NumPy only, nothing else of this package: the file works when copied alone.
+The file needs only NumPy and works when copied alone.
 Throughout, ``states`` has shape ``(T, *state_shape)``: the T states an agent acted on in one episode.
 """
 
@@ -13,9 +13,9 @@ __all__ = ["LOCAL_SCORES", "distance_score", "distinct_score", "episode_score", 
 
 
 def distinct_score(states: ArrayLike) -> float:
-    """Share of distinct states in an episode (Eq. 1), the local score of discrete state spaces.
+    """Share of distinct states in an episode (Eq. 1), the local score for discrete state spaces.
 
-    Equal arrays are one state: 0.0 and -0.0 are the same, and so are two NaN.
+    Equal arrays are one state: 0.0 equals -0.0, and NaN equals NaN.
 
     Args:
         states: ``(T, *state_shape)``, T >= 1.
@@ -32,7 +32,7 @@ def distinct_score(states: ArrayLike) -> float:
     """
     rows = _episode(states)
     if rows.dtype.kind in "fc":
-        rows = (np.where(np.isnan(rows), np.nan, rows) + 0.0).astype(rows.dtype)  # one NaN, and no -0.0
+        rows = (np.where(np.isnan(rows), np.nan, rows) + 0.0).astype(rows.dtype)  # all NaN equal, and no -0.0
     data, width = rows.tobytes(), rows[0].nbytes
     distinct = {data[i * width : (i + 1) * width] for i in range(len(rows))}
     return len(distinct) / len(rows)
@@ -41,8 +41,8 @@ def distinct_score(states: ArrayLike) -> float:
 def std_score(states: ArrayLike) -> float:
     """Standard deviation of each state dimension over the episode, averaged over dimensions (Eq. 2).
 
-    The local score of continuous state spaces. The deviation is the population's (divided by T), so an episode of
-    one step scores 0.
+    The local score for continuous state spaces. It is the population deviation (divided by T), so an episode of one
+    step scores 0.
 
     Args:
         states: ``(T, *state_shape)``, T >= 1, finite.
@@ -58,16 +58,16 @@ def std_score(states: ArrayLike) -> float:
     """
     rows = _finite(_episode(states))
     rows = rows.reshape(len(rows), -1)
-    blocks = range(0, rows.shape[1], 1024)  # of dimensions: images make large temporary arrays
+    blocks = range(0, rows.shape[1], 1024)  # of dimensions, as images would make large temporary arrays
     return float(np.concatenate([rows[:, i : i + 1024].std(axis=0, dtype=np.float64) for i in blocks]).mean())
 
 
 def distance_score(states: ArrayLike) -> float:
     """Mean Euclidean distance of the states to the episode's mean state.
 
-    This is what the authors' code computes for continuous spaces (``get_local_bonus`` in their ``rapid/buffer.py``)
-    in place of Eq. 2. It grows with the square root of the number of dimensions and so needs a smaller ``w1``:
-    theirs is 0.001 on MuJoCo and 1e-5 on 0-255 pixels.
+    The authors' code uses it for continuous spaces instead of Eq. 2 (``get_local_bonus`` in their ``rapid/buffer.py``).
+    It grows with the square root of the number of dimensions and so needs a smaller ``w1``: the authors take 0.001 on
+    MuJoCo and 1e-5 on 0-255 pixels.
 
     Args:
         states: ``(T, *state_shape)``, T >= 1, finite.
@@ -89,8 +89,10 @@ def distance_score(states: ArrayLike) -> float:
 def global_score(counts: ArrayLike) -> float:
     """Mean of ``1/sqrt(N(s))`` over an episode's states (Eq. 3).
 
+    Eq. 3 is also in ``counts.py`` and ``buffer.py``, as each file works alone.
+
     Args:
-        counts: ``(T,)``, N(s) of each state of the episode, its own visits included (as in the authors' code).
+        counts: ``(T,)``, N(s) of each state, the visits of the episode itself included (as in the authors' code).
 
     Returns:
         A float in (0, 1]; 1 when every state was seen for the first time.
@@ -110,7 +112,7 @@ def global_score(counts: ArrayLike) -> float:
 def episode_score(
     extrinsic: float, local: float, global_: float, w0: float = 1.0, w1: float = 0.1, w2: float = 0.001
 ) -> float:
-    """Weighted sum of the three scores (Eq. 4); the default weights are those of the paper's Appendix A.
+    """Weighted sum of the three scores (Eq. 4). The default weights are from the paper's Appendix A.
 
     >>> episode_score(1.0, 0.5, 0.1)
     1.0501
@@ -139,5 +141,5 @@ def _finite(rows: NDArray) -> NDArray:
     if rows.dtype.kind in "fc" and not np.isfinite(rows).all():
         raise ValueError("expected `states` to be finite for a score of their spread, got NaN or infinity")
     if rows.size == 0:
-        raise ValueError(f"expected `states` of at least one dimension for their spread, got shape {rows.shape}")
+        raise ValueError(f"expected `states` with elements for a score of their spread, got shape {rows.shape}")
     return rows

@@ -1,9 +1,12 @@
-import gc
+import contextlib
 import importlib.util
+import os
 import runpy
 import signal
 import sys
+import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +21,7 @@ SCRIPTS = Path(__file__).parents[1] / "cleanrl_scripts"
 
 
 def import_script(name):
-    """The script as a module, without running it."""
+    """Import a script as a module, without running it."""
     spec = importlib.util.spec_from_file_location(Path(name).stem, SCRIPTS / name)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -44,37 +47,71 @@ def assert_equal(x, y, at="state"):
         assert x == y or x != x, at
 
 
-@pytest.fixture
-def train(request, tmp_path, monkeypatch):
-    """Run the test module's SCRIPT as a user does, and return its variables with the points of its event file in
-    ``tags``."""
+def run_script(script, *argv):
+    """Run a script in this process and in the current folder, as a user does; return its variables."""
     import torch
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from torch.utils.tensorboard import SummaryWriter
 
-    script = request.module.SCRIPT
-    monkeypatch.chdir(tmp_path)
+    from rapid_wrappers.training import folder
 
-    def run(*argv):
-        monkeypatch.setattr(sys, "argv", [script, *map(str, argv)])
-        rng = torch.get_rng_state()
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    at_exit = []
+    rng, threads = torch.get_rng_state(), torch.get_num_threads()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script, *map(str, argv)])
+        patch.setattr(sys, "excepthook", sys.excepthook)
+        register = SimpleNamespace(register=lambda *call: at_exit.append(call), unregister=lambda _: at_exit.clear())
+        patch.setattr(folder, "atexit", register)
         try:
-            variables = runpy.run_path(str(SCRIPTS / script), run_name="__main__")
-        except BaseException:  # its writer's thread would go on, and miss the run's folder in a later test
-            for writer in [x for x in gc.get_objects() if type(x) is SummaryWriter]:
-                writer.close()
+            return runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+        except BaseException as error:
+            _end_process(error)
             raise
         finally:
+            for function, *arguments in at_exit:
+                function(*arguments)
             torch.set_rng_state(rng)
+            torch.set_num_threads(threads)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        events = EventAccumulator(f"runs/{variables['run_name']}", size_guidance={"scalars": 0})
-        events.Reload()
-        variables["tags"] = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-        return variables
 
-    return run
+
+def _end_process(error):
+    """Close what the end of a script's process would close."""
+    from rapid_wrappers.training.run import Run
+
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        run = frame.f_globals.get("run")
+        if not isinstance(run, Run):
+            continue
+        for close in (lambda: frame.f_globals["envs"].close(), lambda: run.log.writer.close()):
+            with contextlib.suppress(AttributeError, KeyError):  # it had not come so far
+                close()
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(run._claim), os.stat(Path(run.folder, ".lock"))):
+                os.close(run._claim)
+        return
+
+
+def scalars(folder):
+    """All points of a run's event files except the speed, by tag: (frames, value)."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if tag != "charts/SPS"]
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
+
+
+@pytest.fixture
+def train(request, tmp_path, monkeypatch):
+    """Run the test module's SCRIPT in an empty folder; return its variables, with its :func:`scalars` in ``tags``."""
+    monkeypatch.chdir(tmp_path)
+
+    def train(*argv):
+        variables = run_script(request.module.SCRIPT, *argv)
+        return variables | {"tags": scalars(variables["run"].folder)}
+
+    return train
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-SCRIPTED = "scripted/Env-v0"  # the id of one that a test registers
+SCRIPTED = "scripted/Env-v0"  # the id under which a test registers one
 
 
 class ScriptedEnv(gym.Env):
     """Observation ``[tag, t]``; episode e takes ``lengths[e % len(lengths)]`` steps.
 
-    Step t pays ``rewards[t - 1]``, from the start again where there are more steps.
+    Step t pays ``rewards[t - 1]``, which repeat in a longer episode.
     ``ends`` is the pair (terminated, truncated) of the last step.
-    With ``reuse`` one observation array is overwritten; a given ``info`` is handed out again and again.
+    With ``reuse`` each observation overwrites the one before. A given ``info`` is returned every time.
     """
 
     def __init__(
@@ -56,6 +56,11 @@ class ScriptedEnv(gym.Env):
         reward = self.rewards[(self.t - 1) % len(self.rewards)]
         info = {} if self.info is None else self.info
         return self.observe(), reward, done and self.ends[0], done and self.ends[1], info
+
+
+def make_grid() -> gym.Env:
+    """One of our environments, in a module that spawned workers import quickly."""
+    return gym.make("rapid_wrappers.envs:rapid/MultiRoom-N2-S4-v0")
 
 
 def play(env: gym.Env, actions: Any = None) -> dict[str, Any]:

@@ -15,8 +15,11 @@ ActType = TypeVar("ActType")
 class EpisodicRewardWrapper(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
     """Pay an episode's whole return on its last step, terminated or truncated, and 0.0 before (Appendix B).
 
-    A ``TimeLimit`` belongs inside, so that the return is paid where it ends an episode too: ``gymnasium.make`` puts its
-    own there. A reset in mid-episode forgets what was earned so far.
+    Put a ``TimeLimit`` inside this wrapper, so that a truncated episode is paid too; ``gymnasium.make`` puts its own
+    there. A reset in mid-episode discards what the episode has earned.
+
+    Args:
+        env: The environment; its rewards are numbers or arrays of one number.
 
     >>> env = EpisodicRewardWrapper(gym.make("CartPole-v1"))
     >>> _ = env.reset(seed=0)
@@ -32,14 +35,14 @@ class EpisodicRewardWrapper(gym.Wrapper[ObsType, ActType, ObsType, ActType], Rec
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
-        """Reset the environment; the return starts at 0."""
+        """Reset the environment and set the return to 0."""
         self._return = 0.0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
-        """Step the environment; the reward is 0.0, or the return where the episode ends."""
+        """Step the environment; the reward is the return if the episode ends, and 0.0 otherwise."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._return += float(np.asarray(reward).item())  # some return it in an array
+        self._return += float(np.asarray(reward).item())  # some environments return it in an array
         if not (terminated or truncated):
             return obs, 0.0, terminated, truncated, info
         paid, self._return = self._return, 0.0

@@ -1,4 +1,4 @@
-"""MiniWorld's import, which opens OpenGL, with or without a display."""
+"""Importing MiniWorld, which opens OpenGL, with or without a display."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ _PACKAGES = "libegl1 libgl1 libglu1-mesa libgl1-mesa-dri"  # Debian's and Ubuntu
 
 
 def import_miniworld() -> None:
-    """Import MiniWorld, which registers its ids; where there is no display, it will draw through EGL.
+    """Import MiniWorld, which registers its ids. Without a display, it will draw through EGL.
 
-    Software rendering (Mesa's llvmpipe) then stays in the calling thread, which for images of this size is faster than
-    threads of its own; ``LP_NUM_THREADS`` set beforehand decides otherwise.
+    Software rendering (Mesa's llvmpipe) then stays in the calling thread, which is faster than threads of its own for
+    images of this size. To choose otherwise, set ``LP_NUM_THREADS`` beforehand.
 
     Raises:
-        ImportError: If MiniWorld is not installed, or OpenGL does not work; the message names what to install or set.
+        ImportError: If MiniWorld is not installed or OpenGL does not work; the message says what to install or set.
     """
     try:
         import pyglet
@@ -24,28 +24,29 @@ def import_miniworld() -> None:
         raise ImportError("this environment needs MiniWorld: pip install 'rapid-wrappers[miniworld]'") from error
     opened = any(name.startswith(("pyglet.canvas", "pyglet.gl", "pyglet.window")) for name in sys.modules)
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        pyglet.options["headless"] = True  # only pyglet's first import of OpenGL looks at it
-    os.environ.setdefault("LP_NUM_THREADS", "0")  # Mesa reads it where it starts to draw
+        pyglet.options["headless"] = True  # pyglet reads this only when it first imports OpenGL
+    os.environ.setdefault("LP_NUM_THREADS", "0")  # Mesa reads this when it starts to draw
     try:
         import miniworld  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "miniworld":
             raise
         raise ImportError("this environment needs MiniWorld: pip install 'rapid-wrappers[miniworld]'") from error
-    except Exception as error:  # of pyglet's own types, which cannot be imported without OpenGL
+    except Exception as error:  # pyglet raises types of its own, which cannot be imported without OpenGL
         remedy = f"OpenGL is missing or incomplete; on Debian and Ubuntu: apt-get install {_PACKAGES}"
         if opened:
-            remedy = (
-                "pyglet has tried before and is to be imported anew: restart, and import MiniWorld by this function"
-            )
+            remedy = "pyglet has already tried to open it: restart, and import MiniWorld through this function first"
         elif not (pyglet.options["headless"] or isinstance(error, ImportError)):
-            remedy = f"no window can be opened on DISPLAY={os.environ.get('DISPLAY')}; restart without it to need none"
+            remedy = (
+                f"no window can be opened on DISPLAY={os.environ.get('DISPLAY')}; unset DISPLAY to draw without one"
+            )
         raise ImportError(f"MiniWorld cannot draw ({type(error).__name__}: {error}): {remedy}") from error
 
 
 def shares_display_list(env: Any) -> bool:
-    """Whether ``env`` draws its world into MiniWorld's one display list: in one process such environments disturb each
-    other, and each shows the world that was reset last. ``MazeS5`` has lists of its own.
+    """Whether ``env`` compiles its world into the one display list that MiniWorld's environments share.
+
+    In one process, each of these shows the world that was reset last, whichever it was. ``MazeS5`` has its own lists.
     """
     miniworld = sys.modules.get("miniworld.miniworld")
     maze = sys.modules.get("rapid_wrappers.envs.maze")

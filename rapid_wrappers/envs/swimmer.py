@@ -1,4 +1,4 @@
-"""Gymnasium's Swimmer in another fluid each episode: a world generated anew, for continuous control (Appendix I)."""
+"""Gymnasium's Swimmer with a new fluid in each episode: procedural generation for continuous control (Appendix I)."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ __all__ = ["FluidSwimmerEnv"]
 class FluidSwimmerEnv(SwimmerEnv):
     """Swimmer-v5 whose fluid is drawn uniformly at each reset, from the environment's own generator.
 
-    What was drawn stands in the compiled model, ``env.unwrapped.model.opt.density`` (kg/m^3) and ``.viscosity``
-    (Pa s), each instance having its own.
+    The drawn values are in the compiled model, of which each instance has its own: ``env.unwrapped.model.opt.density``
+    (kg/m^3) and ``.viscosity`` (Pa s).
 
     Args:
-        density: Lowest and highest density; the paper's are (2000, 4000), while the authors' code draws an integer
-            in [2000, 6000). None keeps that of the model, 4000.
-        viscosity: Lowest and highest viscosity; the paper's are (0.1, 0.5). None keeps that of the model, 0.1.
-        kwargs: As of Gymnasium's ``SwimmerEnv``.
+        density: Lowest and highest density. The paper has (2000, 4000); the authors' code draws an integer from
+            [2000, 6000). None keeps the model's, 4000.
+        viscosity: Lowest and highest viscosity. The paper has (0.1, 0.5). None keeps the model's, 0.1.
+        kwargs: Arguments of Gymnasium's ``SwimmerEnv``.
 
     Raises:
-        ValueError: If a range is not of two finite numbers >= 0, the lower first.
+        ValueError: If a range is not two finite numbers >= 0, the lower one first.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class FluidSwimmerEnv(SwimmerEnv):
             if bounds is not None:
                 self._fluid[name] = _check_range(name, bounds)
         super().__init__(**kwargs)
-        # `SwimmerEnv` has recorded its own arguments for pickling; a copy is to be made with these too.
+        # `SwimmerEnv` has recorded only its own arguments, with which pickling would rebuild the environment.
         self._ezpickle_args = ()
         self._ezpickle_kwargs = {"density": density, "viscosity": viscosity, **kwargs}
 
     def reset_model(self) -> NDArray[np.float64]:
-        """Draw the fluid, then what ``SwimmerEnv`` draws."""
+        """Draw the fluid, then the state that ``SwimmerEnv`` draws."""
         for name, (low, high) in self._fluid.items():
             setattr(self.model.opt, name, self.np_random.uniform(low, high))
         observation: NDArray[np.float64] = super().reset_model()

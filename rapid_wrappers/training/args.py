@@ -107,7 +107,8 @@ def read_args(
     args: Any = _parse(cls, argv, description, paper(default) if "--paper" in argv else default)
     if args.resume is not None:
         return _resume(cls, argv, args, Path(script).name, description, {*_UNCHANGEABLE, *unchangeable})
-    args = _parse(cls, argv, description, paper(args) if args.paper else default)
+    if "--paper" in argv:  # again, now that the arguments are known on which its defaults depend
+        args = _parse(cls, argv, description, paper(args) if args.paper else default)
     if not args.rapid and args.exp_name in (default.exp_name, "paper"):
         args.exp_name = "paper_ppo" if args.paper else "ppo"
     check_args(args)

@@ -36,11 +36,19 @@ def is_minigrid_view(env_id: str, space: spaces.Space) -> bool:
 
 
 def array_observations(env: gym.Env) -> gym.Env:
-    """Take MiniGrid's view out of its dictionary; leave other observations as they are."""
+    """Take MiniGrid's view out of its dictionary; check that other observations are arrays.
+
+    Raises:
+        TypeError: If they are not.
+    """
     if is_minigrid(env) and isinstance(env.observation_space, spaces.Dict):
         from minigrid.wrappers import ImgObsWrapper
 
         env = ImgObsWrapper(env)
+    space = env.observation_space
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise TypeError(f"expected array observations, got {space}: select one entry with "
+                        "gymnasium.wrappers.TransformObservation, or flatten all with FlattenObservation")  # fmt: skip
     return env
 
 

@@ -16,7 +16,7 @@ from rapid_wrappers import bc_step
 
 
 class Actor(nn.Module):
-    """A linear policy and, unreached by the loss, a value head."""
+    """A linear policy, and a value head that the loss does not reach."""
 
     def __init__(self, num_outputs, distribution):
         super().__init__()
@@ -194,7 +194,7 @@ def test_indices_keep_their_value_beside_bfloat16_parameters(wrap):
     assert seen[0].tolist() == [301] * 6
 
 
-def test_integer_actions_reach_a_distribution_of_ones_own_as_integers():
+def test_integer_actions_reach_a_custom_distribution_as_integers():
     class Two(Distribution):
         """Two choices, of 3 and of 2, whose log-probabilities are gathered by index."""
 
@@ -236,7 +236,7 @@ def test_mse_of_discrete_actions_and_a_policy_without_distribution_are_refused()
         bc_step(lambda x: None, optimizer, OBS, actions)
 
 
-def test_logits_do_what_their_categorical_distribution_does():
+def test_logits_give_the_same_update_as_their_categorical_distribution():
     actor, optimizer, actions = make("categorical")
     other, others, _ = make("categorical")
     for _ in range(3):

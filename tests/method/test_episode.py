@@ -40,7 +40,7 @@ def test_every_episode_of_a_vector_environment_comes_once_and_whole(vector, mode
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_an_episode_from_a_worker_has_no_ids_since_they_are_of_the_workers_counter(context):
+def test_an_episode_from_a_worker_has_no_ids_since_its_counter_stays_there(context):
     envs = gym.vector.AsyncVectorEnv([make(tag) for tag in range(3)], context=context)
     envs.reset()
     infos = envs.step(np.zeros(3, int))[4]

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rapid_wrappers import StateCounter
+from rapid_wrappers import RankingBuffer, StateCounter
 from rapid_wrappers.scores import distance_score, distinct_score, episode_score, global_score, std_score
 from tests.method.test_buffer import AUTHORS
 
@@ -38,6 +38,18 @@ def test_global_score_by_hand():
     assert global_score([1, 1, 4, 16]) == (1 + 1 + 0.5 + 0.25) / 4
 
 
+def test_the_three_implementations_of_the_global_score_agree():
+    counter = StateCounter()
+    buffer = RankingBuffer(10, 0.0, 0.0, 1.0, counter=counter)
+    ids = counter.visit([[0], [1], [2], [1]])
+    counter.visit([[0]] * 5)
+    buffer.add(np.zeros((4, 1)), np.zeros(4), (0.0, 0.0, 0.0), ids)
+    expected = (6**-0.5 + 2**-0.5 + 1 + 2**-0.5) / 4
+    assert global_score(counter.counts[ids]) == pytest.approx(expected, rel=1e-15)
+    assert counter.bonus(ids) == pytest.approx(expected, rel=1e-15)
+    assert buffer.scores == pytest.approx([expected] * 4, rel=1e-15)
+
+
 def test_episode_score_is_the_weighted_sum_of_the_paper():
     assert episode_score(0.7, 0.5, 0.25) == pytest.approx(0.7 + 0.05 + 0.00025)
     assert episode_score(1, 2, 3, w0=4, w1=5, w2=6) == 32
@@ -50,6 +62,7 @@ def test_local_scores_equal_those_of_the_authors_code():
     np.testing.assert_allclose([distance_score(e) for e in continuous], AUTHORS["continuous_local"], rtol=1e-12)
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPISODES, st.randoms(use_true_random=False))
 def test_distinct_score_does_not_depend_on_the_order(states, random):
     order = list(range(len(states)))
@@ -58,6 +71,7 @@ def test_distinct_score_does_not_depend_on_the_order(states, random):
     assert 0 < distinct_score(states) <= 1
 
 
+@settings(max_examples=50, deadline=None)
 @given(FLOATS)
 def test_spread_scores_ignore_a_shift_and_scale_with_the_states(states):
     for score in (std_score, distance_score):
@@ -65,7 +79,7 @@ def test_spread_scores_ignore_a_shift_and_scale_with_the_states(states):
         assert score(states * np.float64(2)) == pytest.approx(2 * score(states), abs=1e-9)
 
 
-def test_equal_arrays_are_one_state_for_score_and_counter_alike():
+def test_equal_arrays_are_one_state_for_both_score_and_counter():
     states = np.array([[0.0], [-0.0], [np.nan], [-np.nan], [1.0]])
     states.view(np.uint64)[3] ^= 1  # another NaN
     assert distinct_score(states) == 3 / 5

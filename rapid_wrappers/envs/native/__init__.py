@@ -1,9 +1,10 @@
 """MiniGrid's MultiRoom and KeyCorridor as one compiled vector environment, equal to MiniGrid step for step.
 
-``world`` holds a level and how objects are placed in it, ``multiroom`` and ``keycorridor`` draw levels, ``dynamics`` is
-what actions do, ``view`` what the agent sees, ``rng`` NumPy's random stream, ``vector_env`` all of it for Gymnasium.
-Another task of MiniGrid with such objects, on at most 25x25 cells, is another file beside those two, with its generator
-and its ``Task``, and an id.
+``world`` holds a level and places objects in it; ``multiroom`` and ``keycorridor`` draw levels; ``dynamics`` applies
+actions; ``view`` computes what the agent sees; ``rng`` is NumPy's random stream; ``jit`` compiles all of these.
+``vector_env`` offers them to Gymnasium, with ``state_dict`` to check saved states and ``rendering`` to draw pictures.
+To add a MiniGrid task with the same objects on at most 25x25 cells, write its generator and its ``Task`` in a file like
+``multiroom``, and register an id.
 """
 
 from typing import Any
@@ -16,10 +17,10 @@ __all__ = ["NativeVectorEnv", "key_corridor", "multi_room"]
 
 
 def multi_room(num_rooms: int, max_room_size: int, num_envs: int = 1, **kwargs: Any) -> NativeVectorEnv:
-    """Many of :func:`rapid_wrappers.envs.minigrid.multi_room`."""
+    """Make ``num_envs`` of :func:`rapid_wrappers.envs.minigrid.multi_room`."""
     return NativeVectorEnv(multi_room_task(num_rooms, max_room_size), num_envs, **kwargs)
 
 
 def key_corridor(room_size: int, num_rows: int, num_envs: int = 1, **kwargs: Any) -> NativeVectorEnv:
-    """Many of :func:`rapid_wrappers.envs.minigrid.key_corridor`."""
+    """Make ``num_envs`` of :func:`rapid_wrappers.envs.minigrid.key_corridor`."""
     return NativeVectorEnv(key_corridor_task(room_size, num_rows), num_envs, **kwargs)

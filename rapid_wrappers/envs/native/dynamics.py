@@ -1,4 +1,4 @@
-"""What an action does (``MiniGridEnv.step``; ``toggle``, ``can_overlap`` and ``can_pickup`` of ``world_object.py``)."""
+"""The effects of actions (``MiniGridEnv.step``; ``toggle``, ``can_overlap``, ``can_pickup`` in ``world_object.py``)."""
 
 from rapid_wrappers.envs.native.constants import (
     BALL,
@@ -30,7 +30,7 @@ __all__ = ["observe_one", "step_all"]
 
 @njit
 def _toggle(cell, carrying):
-    """``Door.toggle``: a locked door opens with the key of its colour, any other opens or closes."""
+    """``Door.toggle``: a locked door opens with the key of its colour; any other door opens or closes."""
     if cell[TYPE] != DOOR:
         return
     if cell[STATE] == LOCKED:
@@ -42,7 +42,7 @@ def _toggle(cell, carrying):
 
 @njit
 def _act(world, action, target):
-    """Change the world; whether the task is done."""
+    """Change the world; return whether the task is done."""
     if action == TURN_LEFT:
         world.agent_dir = (world.agent_dir + 3) % 4
         return False
@@ -73,7 +73,7 @@ def _act(world, action, target):
 
 @njit
 def step_all(worlds, acting, actions, max_steps, target, observations, rewards, terminations, truncations):
-    """One step in each world of those ``acting``; False, and nothing done, where one of the actions does not exist."""
+    """Take one step in each of the ``acting`` worlds; if an action does not exist, change nothing and return False."""
     for i in range(len(worlds)):
         if acting[i] and not 0 <= actions[i] < NUM_ACTIONS:
             return False
@@ -92,5 +92,5 @@ def step_all(worlds, acting, actions, max_steps, target, observations, rewards, 
 
 @njit
 def observe_one(worlds, i, observations):
-    """The view of one world."""
+    """Write the view of one world."""
     observe(worlds[i], observations[i])

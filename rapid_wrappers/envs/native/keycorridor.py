@@ -39,16 +39,16 @@ COLUMNS = 3
 
 
 def key_corridor_task(room_size: int, num_rows: int) -> Task:
-    """A corridor between two columns of rooms of ``room_size``, walls included and shared.
+    """Make the task: a corridor between two columns of rooms of ``room_size`` cells a side, shared walls included.
 
     Raises:
-        ValueError: If ``room_size`` or ``num_rows`` is smaller than MiniGrid allows, or the grid too large for a world.
+        ValueError: If ``room_size`` or ``num_rows`` is smaller than MiniGrid allows, or the grid is too large.
     """
     width, height = (room_size - 1) * COLUMNS + 1, (room_size - 1) * num_rows + 1
     if room_size < 3 or num_rows < 1 or max(width, height) > MAX_SIZE:
         raise ValueError(
-            f"expected `room_size` of at least 3, `num_rows` of at least 1 and at most {MAX_SIZE} cells a side, got "
-            f"{room_size}, {num_rows} and {width}x{height} cells: larger ones with vectorization_mode='sync'"
+            f"expected `room_size` to be at least 3, `num_rows` at least 1 and the grid at most {MAX_SIZE}x{MAX_SIZE}, "
+            f"got {room_size}, {num_rows} and {width}x{height}: for larger grids, pass vectorization_mode='sync'"
         )
     reference = partial(key_corridor, room_size, num_rows)
     return Task(_generate, (room_size, num_rows), width, height, 30 * room_size**2, BALL, reference)
@@ -56,7 +56,7 @@ def key_corridor_task(room_size: int, num_rows: int) -> Task:
 
 @njit
 def _draw_door_positions(rng, size, rows):
-    """``RoomGrid._gen_grid``: where a door would be, (columns, rows, 4 sides, 2); -1 at the outer walls."""
+    """``RoomGrid._gen_grid``: the place of a possible door, (columns, rows, 4 sides, 2); -1 at the outer walls."""
     positions = np.full((COLUMNS, rows, 4, 2), -1)
     for j in range(rows):
         for i in range(COLUMNS):
@@ -72,21 +72,21 @@ def _draw_door_positions(rng, size, rows):
 
 @njit
 def _connect(connected, i, j, side):
-    """Note a passage on both of its sides, ``connected`` (columns, rows, 4 sides)."""
+    """Record a passage for the rooms on both of its sides, ``connected`` (columns, rows, 4 sides)."""
     connected[i, j, side] = True
     connected[i + DIR_TO_VEC[side, 0], j + DIR_TO_VEC[side, 1], (side + 2) % 4] = True
 
 
 @njit
 def _place_object(world, i, j, size, type, color):
-    """``RoomGrid.place_in_room``: not next to where the agent stands for the time being."""
+    """``RoomGrid.place_in_room``: on an empty cell, but not where the agent provisionally stands or next to it."""
     x, y = find_empty(world, i * (size - 1), j * (size - 1), size, size, 2)
     set_cell(world, x, y, type, color)
 
 
 @njit
 def _place_agent(world, i, j, size):
-    """``RoomGrid.place_agent``: with nothing but a wall or an empty cell in front."""
+    """``RoomGrid.place_agent``: facing a wall or an empty cell."""
     while True:
         place_agent(world, i * (size - 1), j * (size - 1), size, size)
         x, y = world.agent_pos + DIR_TO_VEC[world.agent_dir]
@@ -96,7 +96,7 @@ def _place_agent(world, i, j, size):
 
 @njit
 def _all_reachable(connected, i, j):
-    """``find_reach`` of ``RoomGrid.connect_all``: whether passages lead from room (i, j) to all."""
+    """``find_reach`` in ``RoomGrid.connect_all``: whether passages lead from room (i, j) to all others."""
     rows = connected.shape[1]
     reached = np.zeros((COLUMNS, rows), np.bool_)
     reached[i, j] = True
@@ -111,9 +111,9 @@ def _all_reachable(connected, i, j):
 
 @njit
 def _connect_all(world, size, positions, connected, locked_row):
-    """``RoomGrid.connect_all``: doors at random until every room can be reached, none to the locked room.
+    """``RoomGrid.connect_all``: add random doors, none to the locked room, until every room can be reached.
 
-    MiniGrid gives up after 5000 tries here, and after 1000 at each object. It never comes to that.
+    MiniGrid gives up after 5000 tries here, and after 1000 for each object; these limits are never reached.
     """
     rows = connected.shape[1]
     start_i, start_j = world.agent_pos // (size - 1)
@@ -140,7 +140,7 @@ def _generate(world, size, rows):
             wall_rect(world, i * (size - 1), j * (size - 1), size, size)
     positions = _draw_door_positions(world.rng, size, rows)
     connected = np.zeros((COLUMNS, rows, 4), np.bool_)
-    world.agent_pos[0] = (COLUMNS // 2) * (size - 1) + size // 2  # until it is placed
+    world.agent_pos[0] = (COLUMNS // 2) * (size - 1) + size // 2  # provisional, until `_place_agent`
     world.agent_pos[1] = (rows // 2) * (size - 1) + size // 2
     for j in range(1, rows):  # the rooms in the middle become a corridor
         for i in range(1, size - 1):

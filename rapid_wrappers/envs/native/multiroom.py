@@ -14,19 +14,19 @@ __all__ = ["multi_room_task"]
 
 SIZE = 25  # of the grid
 MIN_ROOM_SIZE = 4
-X, Y, WIDTH, HEIGHT, DOOR_X, DOOR_Y = range(6)  # columns of `rooms`; the door is the entry
-ATTEMPTS = 10_000  # at once: some milliseconds
+X, Y, WIDTH, HEIGHT, DOOR_X, DOOR_Y = range(6)  # columns of `rooms`; the door is the room's entry
+ATTEMPTS = 10_000  # in one call, which takes some milliseconds
 
 
 def multi_room_task(num_rooms: int, max_room_size: int) -> Task:
-    """Exactly ``num_rooms`` rooms of sizes 4 to ``max_room_size``.
+    """Make the task with exactly ``num_rooms`` rooms of sizes 4 to ``max_room_size``.
 
     Raises:
         ValueError: If ``num_rooms`` or ``max_room_size`` is smaller than MiniGrid allows.
     """
     if num_rooms < 1 or max_room_size < MIN_ROOM_SIZE:
         raise ValueError(
-            f"expected `num_rooms` of at least 1 and `max_room_size` of at least {MIN_ROOM_SIZE}, "
+            f"expected `num_rooms` to be at least 1 and `max_room_size` to be at least {MIN_ROOM_SIZE}, "
             f"got {num_rooms} and {max_room_size}"
         )
     reference = partial(multi_room, num_rooms, max_room_size)
@@ -35,13 +35,13 @@ def multi_room_task(num_rooms: int, max_room_size: int) -> Task:
 
 @inlined
 def _place_room(rng, rooms, index, max_room_size, entry_wall, entry_x, entry_y):
-    """Draw the room behind an entry door; False where it leaves the grid or meets a room but the last.
+    """Draw the room behind an entry door; False if it leaves the grid or overlaps a room other than the last one.
 
-    What is not symmetric in x and y, or at either side, is so in MiniGrid.
+    The comparisons treat x and y, and the two sides, differently; MiniGrid's do too.
     """
     width = rand_int(rng, MIN_ROOM_SIZE, max_room_size + 1)
     height = rand_int(rng, MIN_ROOM_SIZE, max_room_size + 1)
-    if index == 0:  # the first room has its corner there instead
+    if index == 0:  # the first room has no entry; its corner lies there
         x, y = entry_x, entry_y
     elif entry_wall in (LEFT, RIGHT):
         x = entry_x if entry_wall == LEFT else entry_x - width + 1
@@ -61,7 +61,7 @@ def _place_room(rng, rooms, index, max_room_size, entry_wall, entry_x, entry_y):
 
 @njit
 def _place_rooms(rng, rooms, max_room_size):
-    """One attempt at a chain of rooms; how many were placed. Each room gets eight tries to find the next."""
+    """Try once to draw a chain of rooms; return the number placed. Each room gets eight tries to find the next."""
     x = rand_int(rng, 0, SIZE - 2)
     y = rand_int(rng, 0, SIZE - 2)
     wall = LEFT
@@ -70,7 +70,7 @@ def _place_rooms(rng, rooms, max_room_size):
     for index in range(1, len(rooms)):
         last = index - 1
         for _ in range(8):
-            exit_wall = rand_int(rng, 0, 3)  # of the three without the entry
+            exit_wall = rand_int(rng, 0, 3)  # one of the three walls without the entry
             exit_wall += exit_wall >= wall
             x, y = rooms[last, X], rooms[last, Y]
             if exit_wall in (LEFT, RIGHT):
@@ -89,7 +89,7 @@ def _place_rooms(rng, rooms, max_room_size):
 
 @njit
 def _generate(world, num_rooms, max_room_size):
-    """``MultiRoomEnv._gen_grid``, whose number of rooms takes no draw, as only one is possible."""
+    """``MultiRoomEnv._gen_grid``; the number of rooms takes no draw, since only one number is possible."""
     rooms = np.empty((num_rooms, 6), np.int64)
     for _ in range(ATTEMPTS):
         if _place_rooms(world.rng, rooms, max_room_size) == num_rooms:
@@ -97,13 +97,13 @@ def _generate(world, num_rooms, max_room_size):
     else:
         return False
     clear(world, SIZE, SIZE)
-    color = -1  # index in COLORS of the last door's
+    color = -1  # index in COLORS, of the last door
     for index in range(num_rooms):
         x, y, width, height, door_x, door_y = rooms[index]
         wall_rect(world, x, y, width, height)
         if index == 1:
             color = rand_int(world.rng, 0, len(COLORS))
-        elif index > 1:  # another than the last
+        elif index > 1:  # a colour that differs from the last door's
             drawn = rand_int(world.rng, 0, len(COLORS) - 1)
             color = drawn + (drawn >= color)
         if index > 0:

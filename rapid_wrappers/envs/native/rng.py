@@ -1,8 +1,8 @@
 """NumPy's PCG64 and its bounded integers, draw for draw, on a plain array of state.
 
 A ``numpy.random.Generator`` costs microseconds each time it enters compiled code; an array costs nothing. Sources:
-O'Neill (2014), *PCG*, and Lemire (2019), *Fast Random Integer Generation in an Interval*; NumPy's ``pcg64.c`` and
-``distributions.c`` for what the two leave open.
+O'Neill (2014), *PCG*; Lemire (2019), *Fast Random Integer Generation in an Interval*; and NumPy's ``pcg64.c`` and
+``distributions.c`` for the details that the papers leave open.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from rapid_wrappers.envs.native.jit import inlined
 
-__all__ = ["RNG_SIZE", "from_generator", "is_state", "rand_int", "to_generator"]
+__all__ = ["RNG_SIZE", "from_generator", "rand_int", "to_generator"]
 
 RNG_SIZE = 6
-"""A state in uint64: 128 bits of state, 128 of increment (high half first), whether half a draw is left, and it."""
+"""Words of uint64 in a state: two of state, two of increment (high half first), whether half a draw is left, and it."""
 _STATE_HIGH, _STATE_LOW, _INC_HIGH, _INC_LOW, _HAS_UINT32, _UINTEGER = range(RNG_SIZE)
 
 _MULTIPLIER_HIGH = np.uint64(2549297995355413924)
@@ -25,7 +25,7 @@ _0, _1, _2, _64 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(64)
 
 @inlined
 def _multiply_high(a, b):
-    """Upper 64 bits of the product of two 64-bit numbers."""
+    """Compute the upper 64 bits of the product of two 64-bit numbers."""
     a_high, a_low, b_high, b_low = a >> _32, a & _LOW_32, b >> _32, b & _LOW_32
     middle = a_high * b_low + ((a_low * b_low) >> _32)
     carry = a_low * b_high + (middle & _LOW_32)
@@ -34,7 +34,7 @@ def _multiply_high(a, b):
 
 @inlined
 def _next_uint64(rng):
-    """Advance the 128-bit linear congruence, and give its state folded by xor and rotated (XSL-RR)."""
+    """Advance the 128-bit linear congruential generator; return its state folded by xor and rotated (XSL-RR)."""
     high, low = rng[_STATE_HIGH], rng[_STATE_LOW]
     high = high * _MULTIPLIER_LOW + low * _MULTIPLIER_HIGH + _multiply_high(low, _MULTIPLIER_LOW)
     low = low * _MULTIPLIER_LOW + rng[_INC_LOW]
@@ -46,7 +46,7 @@ def _next_uint64(rng):
 
 @inlined
 def _next_uint32(rng):
-    """The lower half of a 64-bit draw, then its upper half."""
+    """Return the lower half of a 64-bit draw; its upper half comes with the next call."""
     if rng[_HAS_UINT32]:
         rng[_HAS_UINT32] = _0
         return rng[_UINTEGER]
@@ -57,7 +57,7 @@ def _next_uint32(rng):
 
 @inlined
 def rand_int(rng, low, high):
-    """``Generator.integers(low, high)`` for ranges below 2**32: nothing is drawn where only ``low`` is possible."""
+    """Draw as ``Generator.integers(low, high)`` does, for ranges below 2**32; a range of one takes no draw."""
     span = np.uint64(high - low)
     if span == _1:
         return low
@@ -70,21 +70,14 @@ def rand_int(rng, low, high):
 
 
 def from_generator(generator: np.random.Generator) -> NDArray[np.uint64]:
-    """The state ``(RNG_SIZE,)`` of a generator on PCG64."""
+    """Read the state ``(RNG_SIZE,)`` of a generator on PCG64."""
     state = generator.bit_generator.state
     words = [word for key in ("state", "inc") for word in divmod(state["state"][key], 2**64)]
     return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
 
 
-def is_state(rng: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which of the states ``(..., RNG_SIZE)`` a generator could have: others might draw the same for ever."""
-    half = rng[..., _UINTEGER]
-    valid: NDArray[np.bool_] = (rng[..., _INC_LOW] % _2 == 1) & (rng[..., _HAS_UINT32] <= 1) & (half <= _LOW_32)
-    return valid
-
-
 def to_generator(rng: NDArray[np.uint64]) -> np.random.Generator:
-    """A generator that goes on from a state ``(RNG_SIZE,)``."""
+    """Make a generator that continues from a state ``(RNG_SIZE,)``."""
     words = [int(word) for word in rng]
     bit_generator = np.random.PCG64()
     bit_generator.state = {

@@ -14,23 +14,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from rapid_wrappers.envs.native.constants import (
-    BALL,
-    COLOR,
-    COLORS,
-    DOOR,
-    EMPTY,
-    GOAL,
-    GREY,
-    KEY,
-    LOCKED,
-    NUM_ACTIONS,
-    STATE,
-    TYPE,
-    WALL,
-)
+from rapid_wrappers.envs.native.constants import NUM_ACTIONS
 from rapid_wrappers.envs.native.dynamics import observe_one, step_all
-from rapid_wrappers.envs.native.rng import from_generator, is_state, to_generator
+from rapid_wrappers.envs.native.rendering import Renderer
+from rapid_wrappers.envs.native.rng import from_generator, to_generator
+from rapid_wrappers.envs.native.state_dict import check_state
 from rapid_wrappers.envs.native.view import VIEW_SIZE
 from rapid_wrappers.envs.native.world import WORLD, Task
 
@@ -42,21 +30,22 @@ _RENDERING = ("agent_pov", "highlight", "tile_size")
 class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
     """Many copies of one MiniGrid task in compiled code, equal to MiniGrid behind ``ImgObsWrapper`` step for step.
 
-    For the same seeds and actions, levels, observations, rewards and endings are those of a ``SyncVectorEnv`` of
-    ``gymnasium.make(...)``, episode after episode. The first environment of a process compiles the engine or, once
-    that is done, loads it from Numba's cache.
+    The same seeds and actions give the same levels, observations, rewards and endings as a ``SyncVectorEnv`` of
+    ``gymnasium.make(...)``, episode after episode. The first environment of a process compiles the engine, or loads it
+    from Numba's cache.
 
     Args:
         task: The task.
         num_envs: Number of environments.
-        autoreset_mode: As for ``SyncVectorEnv``; in ``metadata["autoreset_mode"]`` too.
+        autoreset_mode: As for ``SyncVectorEnv``; also in ``metadata["autoreset_mode"]``.
         max_steps: Steps after which an episode is truncated; by default the task's own.
-        render_mode: None or ``"rgb_array"``, which MiniGrid itself draws from the engine's state.
-        **rendering: ``highlight``, ``tile_size`` and ``agent_pov`` of MiniGrid.
+        render_mode: None, or ``"rgb_array"``: MiniGrid itself draws the engine's state.
+        **rendering: MiniGrid's ``highlight``, ``tile_size`` and ``agent_pov``.
 
     Raises:
         ValueError: If ``num_envs`` or ``max_steps`` is not positive, or a mode is unknown.
-        TypeError: If one of them is no integer. For another argument of MiniGrid, which a ``SyncVectorEnv`` takes.
+        TypeError: If ``num_envs`` or ``max_steps`` is not an integer, or for other arguments of MiniGrid, which only a
+            ``SyncVectorEnv`` takes.
     """
 
     def __init__(
@@ -78,12 +67,12 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(
                 f"expected `render_mode` to be None or 'rgb_array', got {render_mode!r}: "
-                "others with vectorization_mode='sync'"
+                "for others, pass vectorization_mode='sync'"
             )
         if unknown := set(rendering) - set(_RENDERING):
             raise TypeError(
-                f"expected of MiniGrid's arguments {', '.join(_RENDERING)}, max_steps and render_mode, got "
-                f"{', '.join(sorted(unknown))}: make it with vectorization_mode='sync'"
+                f"expected arguments among {', '.join(_RENDERING)}, max_steps and render_mode, got "
+                f"{', '.join(sorted(unknown))}: for MiniGrid's others, pass vectorization_mode='sync'"
             )
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "autoreset_mode": self.autoreset_mode}
@@ -96,10 +85,10 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         self._task = task
         self._max_steps = int(max_steps)
         self._rendering = rendering
-        self._reference: Any = None  # MiniGrid's own environment, once there is something to draw
+        self._renderer: Renderer | None = None  # made by the first `render`
         self._worlds = np.zeros(num_envs, WORLD)
-        self._ended = np.zeros(num_envs, bool)  # and not reset since
-        self._ready = np.zeros(num_envs, bool)  # reset at least once, and not interrupted in the last reset
+        self._ended = np.zeros(num_envs, bool)  # and not been reset since
+        self._ready = np.zeros(num_envs, bool)  # reset at least once, and the last reset was not interrupted
         self._seeds = [-1] * num_envs
         self._seed(range(num_envs), [None] * num_envs)
         _compile(task)
@@ -110,22 +99,24 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         """Start new episodes, in all environments or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: An integer (``seed + i`` for environment i), one a environment, or None to go on drawing.
-            options: ``reset_mask``: ``(num_envs,)`` bool, with one True at least. Others are ignored, as by MiniGrid.
+            seed: An integer (environment i gets ``seed + i``), one or None for each environment, or None; with None,
+                an environment's generator continues.
+            options: ``reset_mask``: ``(num_envs,)`` bool, at least one of them True. Other keys are ignored, as in
+                MiniGrid.
 
         Returns:
-            Observations ``(num_envs, 7, 7, 3)`` uint8 of (type, colour, state), and no infos.
+            Observations ``(num_envs, 7, 7, 3)`` uint8 of (type, colour, state), and an empty dictionary.
 
         Raises:
-            ValueError: If the number of seeds or the mask's shape do not fit, or the mask is empty.
-            TypeError: If a seed is no integer, or the mask no array of booleans.
+            ValueError: If the number of seeds or the mask's shape does not fit, or the mask selects no environment.
+            TypeError: If a seed is not an integer, or the mask is not an array of booleans.
             gymnasium.error.Error: If a seed is negative.
-            ResetNeeded: If the mask leaves out an environment that was never reset.
+            ResetNeeded: If the mask omits an environment that was never reset.
         """
         mask = self._reset_mask(options)
         seeds = self._seed_each(seed)
         if not (self._ready | mask).all():
-            raise ResetNeeded("expected a reset of all environments before one of some")
+            raise ResetNeeded("expected a reset of all environments before a reset of some")
         indices = np.flatnonzero(mask).tolist()
         self._seed([i for i in indices if seeds[i] is not None], [seeds[i] for i in indices if seeds[i] is not None])
         self._ready[mask] = False
@@ -138,21 +129,25 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
     def step(
         self, actions: ArrayLike
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Take one step in every environment, but for those that ``NEXT_STEP`` resets instead.
+        """Take one step in every environment, except in those that ``NEXT_STEP`` resets instead.
 
         Args:
-            actions: ``(num_envs,)`` integers from 0 to 6; those of environments that are reset do not matter.
+            actions: ``(num_envs,)`` integers from 0 to 6; environments that are reset ignore theirs.
+
+        Returns:
+            Observations ``(num_envs, 7, 7, 3)`` uint8; rewards, terminations and truncations ``(num_envs,)``; and
+            infos, which hold ``final_obs`` and ``final_info`` where ``SAME_STEP`` has reset.
 
         Raises:
-            ResetNeeded: Before :meth:`reset`, or where an episode has ended and nothing resets it (``DISABLED``, or
-                a ``SAME_STEP`` that was interrupted in its search for a level).
-            ValueError: If the actions are not of that form; nothing is done then.
+            ResetNeeded: Before :meth:`reset`, or if an episode has ended and nothing resets it (``DISABLED``, or
+                ``SAME_STEP`` after an interrupted search for a level).
+            ValueError: If the actions have another form; no environment has changed then.
         """
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise ValueError(f"expected `actions` to be ({self.num_envs},) integers, got {array.dtype} {array.shape}")
         if not self._ready.all():
-            raise ResetNeeded("expected `reset()` before `step()`")
+            raise ResetNeeded("expected `reset` before `step`")
         resetting = self._ended
         if self.autoreset_mode != AutoresetMode.NEXT_STEP and resetting.any():
             raise ResetNeeded(f"expected a reset of the environments that have ended, {np.flatnonzero(resetting)}")
@@ -182,82 +177,51 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         return observations, rewards, terminations, truncations, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """MiniGrid's picture of each environment; None without a ``render_mode``."""
+        """Draw each environment as MiniGrid does; None without a ``render_mode``."""
         if self.render_mode is None:
             gym.logger.warn("expected render_mode='rgb_array' when the environment is made, to render it")
             return None
         if not self._ready.all():
-            raise ResetNeeded("expected `reset()` before `render()`")
-        return tuple(self._to_minigrid(i).render() for i in range(self.num_envs))
+            raise ResetNeeded("expected `reset` before `render`")
+        if self._renderer is None:
+            self._renderer = Renderer(self._task, render_mode=self.render_mode, **self._rendering)
+        return tuple(self._renderer.render(world) for world in self._worlds)
 
     def state_dict(self) -> dict[str, NDArray]:
-        """All that the environments' future depends on but the actions, as arrays with ``num_envs`` rows."""
+        """Everything that determines the environments' future except the actions, as arrays of ``num_envs`` rows."""
         fields = {name: self._worlds[name].copy() for name in WORLD.names or ()}
         return fields | {"ended": self._ended.copy(), "ready": self._ready.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> NDArray[np.uint8] | None:
-        """Go on from a :meth:`state_dict` of the same task, number of environments and autoreset mode.
+        """Resume from a :meth:`state_dict` of the same task, number of environments and autoreset mode.
 
-        What wrappers around the environments remember of their episodes is not in it.
+        It does not include what wrappers around the environments remember of their episodes.
 
         Returns:
-            The observations ``(num_envs, 7, 7, 3)`` to act on; None if the state is one before the first reset.
+            The observations ``(num_envs, 7, 7, 3)`` to act on; None if the state precedes the first reset.
 
         Raises:
-            ValueError: If ``state`` is not of that form; the environments then stay as they are.
+            ValueError: If the keys, dtypes, shapes or ranges of ``state`` do not fit; nothing has changed then.
         """
-        expected = self.state_dict()
-        if not isinstance(state, dict) or set(state) != set(expected):
-            raise ValueError(
-                f"expected `state` to be a dictionary with the keys {sorted(expected)}, got {state!r:.200}"
-            )
-        arrays = {name: np.asarray(value) for name, value in state.items()}
-        for name, array in expected.items():
-            given = arrays[name]
-            if given.dtype != array.dtype or given.shape != array.shape:
-                raise ValueError(
-                    f"expected `{name}` to be {array.shape} of {array.dtype}, got {given.shape} of {given.dtype}"
-                )
-        self._check_values(**arrays)
+        arrays = check_state(state, self.state_dict(), self._task)
         for name in WORLD.names or ():
             self._worlds[name] = arrays[name]
         self._ended, self._ready = arrays["ended"].copy(), arrays["ready"].copy()
         self._seeds = [-1] * self.num_envs
         return self._observe() if self._ready.all() else None
 
-    def _check_values(
-        self, *, rng: NDArray, grid: NDArray, agent_pos: NDArray, agent_dir: NDArray, step_count: NDArray,
-        carrying: NDArray, ended: NDArray, ready: NDArray,
-    ) -> None:  # fmt: skip
-        """Refuse what could lead compiled code out of its arrays, or into a world without end."""
-        cells, size = grid[ready], (self._task.width, self._task.height)
-        outside = np.concatenate([cells[:, size[0] :].reshape(-1, 3), cells[:, :, size[1] :].reshape(-1, 3)])
-        for what, valid in (
-            ("random states of PCG64", is_state(rng).all()),
-            ("cells of these tasks", np.isin(cells[..., TYPE], (EMPTY, WALL, DOOR, KEY, BALL, GOAL)).all()
-             and (cells[..., COLOR] < len(COLORS)).all() and (cells[..., STATE] <= LOCKED).all()),
-            ("walls outside the level", (outside == (WALL, GREY, 0)).all()),
-            ("keys, balls or nothing to be carried", np.isin(carrying[ready][:, TYPE], (EMPTY, KEY, BALL)).all()
-             and (carrying[ready][:, COLOR] < len(COLORS)).all() and (carrying[ready][:, STATE] == 0).all()),
-            ("agents in the level", ((agent_pos[ready] >= 0) & (agent_pos[ready] < size)).all()),
-            ("directions from 0 to 3", np.isin(agent_dir, range(4)).all()),
-            ("step counts from 0 to max_steps", ((step_count >= 0) & (step_count <= self._max_steps)).all()),
-        ):  # fmt: skip
-            if not valid:
-                raise ValueError(f"expected a state with {what}")
-
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """Generators that would draw what the environments draw next; copies, so that drawing changes nothing here."""
+        """Copies of the environments' generators: they draw what the environments would draw next."""
         return tuple(to_generator(rng) for rng in self._worlds["rng"])
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seeds last given, or drawn; -1 after :meth:`load_state_dict`."""
+        """The seeds last given or drawn; -1 after :meth:`load_state_dict`."""
         return tuple(self._seeds)
 
     def _seed(self, indices: Sequence[int], seeds: Sequence[int | None]) -> None:
-        generators = [seeding.np_random(seed) for seed in seeds]  # all of them valid before anything changes
+        generators = [seeding.np_random(seed) for seed in seeds]  # raises before anything changes
         for i, (generator, seed) in zip(indices, generators, strict=True):
             self._worlds["rng"][i] = from_generator(generator)
             self._seeds[i] = seed
@@ -271,7 +235,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
             isinstance(one, (int, np.integer, type(None))) for one in seed
         ):
             raise TypeError(
-                f"expected `seed` to be an integer, one or None for each environment, or None, got {seed!r}"
+                f"expected `seed` to be None, an integer, or an integer or None for each environment, got {seed!r}"
             )
         if len(seed) != self.num_envs:
             raise ValueError(f"expected `seed` to hold num_envs={self.num_envs} seeds, got {len(seed)}")
@@ -284,12 +248,12 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
         if not isinstance(mask, np.ndarray) or mask.dtype != bool:
             raise TypeError(f"expected `reset_mask` to be an array of booleans, got {mask!r}")
         if mask.shape != (self.num_envs,) or not mask.any():
-            raise ValueError(f"expected `reset_mask` to be ({self.num_envs},) with one True at least, got {mask}")
+            raise ValueError(f"expected `reset_mask` to be ({self.num_envs},) with at least one True, got {mask}")
         return mask
 
     def _generate(self, i: int) -> None:
         while not self._task.generate(self._worlds[i], *self._task.parameters):
-            pass  # back in Python now and then, where Ctrl-C is heard
+            pass  # a long search returns to Python now and then, which handles Ctrl-C
 
     def _observe(self) -> NDArray[np.uint8]:
         observations = np.empty((self.num_envs, VIEW_SIZE, VIEW_SIZE, 3), np.uint8)
@@ -297,24 +261,9 @@ class NativeVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray]):
             observe_one(self._worlds, i, observations)
         return observations
 
-    def _to_minigrid(self, i: int) -> Any:
-        """MiniGrid's own environment in the state of environment ``i``."""
-        from minigrid.core.grid import Grid
-        from minigrid.core.world_object import WorldObj
-
-        if self._reference is None:
-            self._reference = self._task.reference(render_mode=self.render_mode, **self._rendering).unwrapped
-        world, env = self._worlds[i], self._reference
-        env.grid, _ = Grid.decode(world["grid"][: self._task.width, : self._task.height])
-        env.carrying = WorldObj.decode(*world["carrying"])
-        env.agent_pos = tuple(world["agent_pos"].tolist())
-        env.agent_dir = int(world["agent_dir"])
-        env.step_count = int(world["step_count"])
-        return env
-
 
 def _compile(task: Task) -> None:
-    """Compile or load what the task needs, and say so where it takes long."""
+    """Compile or load the functions that the task needs; announce it if it takes long."""
     message = "rapid_wrappers: compiling the native engine for these levels; this takes some seconds the first time"
     notice = threading.Timer(1.5, print, (message,), {"file": sys.stderr, "flush": True})
     notice.daemon = True

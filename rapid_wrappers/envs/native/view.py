@@ -1,4 +1,4 @@
-"""What the agent sees (``MiniGridEnv.gen_obs``, ``Grid.process_vis``)."""
+"""The agent's view (``MiniGridEnv.gen_obs``, ``Grid.process_vis``)."""
 
 from rapid_wrappers.envs.native.constants import CLOSED, COLOR, DIR_TO_VEC, DOOR, GREY, STATE, TYPE, UNSEEN, WALL
 from rapid_wrappers.envs.native.jit import njit
@@ -12,7 +12,7 @@ HALF = VIEW_SIZE // 2
 
 @njit
 def _copy_view(world, image):
-    """Cut out the cells in view, turned so that the agent looks up from the middle of the bottom row."""
+    """Copy the cells in view, turned so that the agent looks up from the middle of the bottom row."""
     forward_x, forward_y = DIR_TO_VEC[world.agent_dir]
     right_x, right_y = -forward_y, forward_x
     for i in range(VIEW_SIZE):
@@ -32,7 +32,7 @@ def _copy_view(world, image):
 
 @njit
 def _see_behind(image, i, j):
-    """``WorldObj.see_behind``: over everything but walls and doors that are not open."""
+    """``WorldObj.see_behind``: only walls and doors that are not open block the sight."""
     type = image[i, j, TYPE]
     return type != WALL and (type != DOOR or image[i, j, STATE] < CLOSED)
 
@@ -40,9 +40,9 @@ def _see_behind(image, i, j):
 @njit
 def _hide_unseen(image):
     """``Grid.process_vis``: sight spreads from the agent sideways and upwards, row by row, until it is blocked."""
-    seen = 1 << HALF  # bits of the cells seen in this row, from the bottom row up
+    seen = 1 << HALF  # one bit for each visible cell of this row; the loop starts at the bottom row
     for j in range(VIEW_SIZE - 1, -1, -1):
-        above = 0  # the same for the next row
+        above = 0  # the same for the row above
         for i in range(VIEW_SIZE - 1):
             if seen >> i & 1 and _see_behind(image, i, j):
                 seen |= 0b10 << i
@@ -61,7 +61,7 @@ def _hide_unseen(image):
 
 @njit
 def observe(world, image):
-    """Write the view ``(7, 7, 3)``; what is carried appears in the agent's place."""
+    """Write the view ``(7, 7, 3)``; the object that the agent carries appears in the agent's place."""
     _copy_view(world, image)
     _hide_unseen(image)
     image[HALF, VIEW_SIZE - 1] = world.carrying

@@ -1,4 +1,7 @@
-"""The world of one environment, and what level generators do to it (MiniGrid's ``grid.py`` and ``minigrid_env.py``)."""
+"""The world of one environment, and the steps that all level generators share.
+
+Sources: MiniGrid's ``grid.py`` and ``minigrid_env.py``.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,34 +17,34 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_SIZE = 25
-"""Width and height of the grid in memory; a smaller level leaves the rest walls, as MiniGrid shows what is outside."""
+"""Width and height of the grid in memory. Around a smaller level lie walls, as in MiniGrid's view of the outside."""
 WORLD = np.dtype(
     [
         ("rng", np.uint64, (RNG_SIZE,)),
         ("agent_pos", np.int64, (2,)),
         ("agent_dir", np.int64),
         ("step_count", np.int64),
-        ("carrying", np.uint8, (3,)),  # a cell, EMPTY for nothing
-        ("grid", np.uint8, (MAX_SIZE, MAX_SIZE, 3)),  # [x, y], as `Grid.encode` gives it
+        ("carrying", np.uint8, (3,)),  # a cell; EMPTY means nothing
+        ("grid", np.uint8, (MAX_SIZE, MAX_SIZE, 3)),  # [x, y], in the order of `Grid.encode`
     ],
     align=True,
 )
 
 
 class Task(NamedTuple):
-    """What one MiniGrid environment adds to the common rules."""
+    """One MiniGrid environment: how it differs from the common rules."""
 
     generate: Callable[..., bool]
-    """``generate(world, *parameters)``: compiled; a new level, from ``world.rng``, as ``_gen_grid`` draws it. False
-    where it is not found yet, so that a long search can be interrupted: to be called again."""
+    """``generate(world, *parameters)``, compiled, draws a new level from ``world.rng`` as ``_gen_grid`` does. It
+    returns False if it has not found one yet, so that a long search can be interrupted; call it again then."""
     parameters: tuple[int, ...]
     width: int
     height: int
     max_steps: int
     target: int
-    """Type of object whose pickup ends the episode with a reward, or ``UNSEEN`` for none. A goal always does."""
+    """Type of the object whose pickup ends the episode with a reward; ``UNSEEN`` for none. A goal always ends it."""
     reference: Callable[..., Any]
-    """``reference(**kwargs)``: MiniGrid's own environment."""
+    """``reference(**kwargs)`` makes MiniGrid's own environment."""
 
 
 @njit
@@ -54,7 +57,7 @@ def set_cell(world, x, y, type, color=0, state=0):
 
 @njit
 def clear(world, width, height):
-    """An empty grid of that size, an agent that carries nothing and is nowhere yet."""
+    """Empty a grid of this size; the agent carries nothing and has no position yet."""
     for x in range(MAX_SIZE):
         for y in range(MAX_SIZE):
             if x < width and y < height:
@@ -85,7 +88,7 @@ def rand_color(world):
 
 @njit
 def find_empty(world, x, y, width, height, distance=1):
-    """The search of ``MiniGridEnv.place_obj``: an empty cell of a room, ``distance`` steps from the agent or more."""
+    """Search as ``MiniGridEnv.place_obj``: an empty cell of a room, at least ``distance`` steps from the agent."""
     while True:
         pos_x = rand_int(world.rng, x, x + width)
         pos_y = rand_int(world.rng, y, y + height)

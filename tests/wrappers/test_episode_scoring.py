@@ -78,7 +78,7 @@ def test_vector_infos_truncate_no_score_and_survive_unequal_lengths(mode, vector
     assert [len(record) for record in infos["episode_record"]] == [3, slow[0]]
 
 
-def test_an_environment_that_overwrites_its_observation_is_recorded_as_it_was():
+def test_an_overwritten_observation_is_recorded_with_its_earlier_values():
     env = EpisodeScoringWrapper(ScriptedEnv([5], reuse=True))
     first = play(env)
     assert first["episode_record"].observations[:, 1].tolist() == [0, 1, 2, 3, 4]
@@ -96,12 +96,12 @@ def test_the_final_observation_survives_the_reset_that_overwrites_it():
     assert final.tolist() == [0, 2]
 
 
-def test_a_callers_action_may_be_overwritten_and_is_stored_as_it_was():
+def test_an_overwritten_action_is_recorded_with_its_earlier_values():
     env = EpisodeScoringWrapper(ScriptedEnv([2], action_space=spaces.Box(-1, 1, (2,))))
     env.reset()
     action = np.zeros(2, np.float32)
     env.step(action)
-    action += 5  # also out of bounds: what was chosen is recorded, not what was clipped
+    action += 5  # also out of bounds: the record holds the chosen action, not the clipped one
     record = env.step(action)[4]["episode_record"]
     assert record.actions.tolist() == [[0, 0], [5, 5]]
 
@@ -122,7 +122,7 @@ def test_a_reset_in_mid_episode_discards_the_fragment_and_warns_once():
     with pytest.warns(UserWarning, match="TimeLimit"):
         info = play(env)
     assert len(info["episode_record"]) == 5
-    assert info["episode_scores"] == {"extrinsic": 5.0, "local": 1.0, "global": 1.0}  # nothing is of the fragment
+    assert info["episode_scores"] == {"extrinsic": 5.0, "local": 1.0, "global": 1.0}  # the fragment adds nothing
     env.reset()
     env.step(0)
     with warnings.catch_warnings():
@@ -132,7 +132,7 @@ def test_a_reset_in_mid_episode_discards_the_fragment_and_warns_once():
 
 
 @pytest.mark.parametrize(("seed", "steps", "warned"), [(None, 1, True), (0, 2, False), (0, 3, True)])
-def test_a_seeded_restart_after_a_step_or_two_as_check_env_makes_it_is_not_warned_of(seed, steps, warned):
+def test_a_seeded_restart_after_a_step_or_two_gives_no_warning_as_check_env_does_it(seed, steps, warned):
     env = EpisodeScoringWrapper(ScriptedEnv([9]))
     env.reset()
     for _ in range(steps):
@@ -181,7 +181,7 @@ def test_wrapped_dynamics_equal_bare_dynamics(env_id):
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_gymnasiums_own_checker_finds_nothing_but_the_wrapping(env_id):
+def test_gymnasiums_checker_reports_only_that_the_environment_is_wrapped(env_id):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*is different from the unwrapped version.*")
@@ -211,125 +211,12 @@ def test_a_spec_without_counter_or_function_goes_through_json():
     assert gym.make(EnvSpec.from_json(text)).local == "distance"
 
 
-def test_the_default_scores_follow_the_space():
-    def defaults(low, high, shape, dtype):
-        env = ScriptedEnv()
-        env.observation_space = spaces.Box(low, high, shape, dtype)
-        wrapped = EpisodeScoringWrapper(env)
-        return wrapped.local, wrapped.count
-
-    assert defaults(0, 255, (7, 7, 3), np.uint8) == ("distinct", True)
-    assert defaults(0, 255, (31, 99, 3), np.uint8) == ("distinct", True)
-    assert defaults(0, 255, (32, 32, 3), np.uint8) == ("std", False)
-    assert defaults(0, 9, (60, 80, 3), np.int64) == ("distinct", True)
-    assert defaults(-1, 1, (4,), np.float32) == ("std", False)
-    env = ScriptedEnv()
-    for space in (spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4)):
-        env.observation_space = space
-        assert EpisodeScoringWrapper(env).local == "distinct"
-
-
-def test_float_states_are_not_counted_and_score_zero_globally():
-    env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
-    env.reset(seed=0)
-    terminated = False
-    while not terminated:
-        _, _, terminated, _, info = env.step(0)
-    assert info["episode_scores"]["global"] == 0.0
-    assert info["episode_record"].state_ids is None
-    assert len(env.counter) == 0
-    assert info["episode_scores"]["local"] == pytest.approx(info["episode_record"].observations.std(axis=0).mean())
-
-
-class Pixels(ScriptedEnv):
-    def __init__(self):
-        super().__init__([2])
-        self.observation_space = spaces.Box(0, 255, (32, 40, 3), np.uint8)
-
-    def observe(self):
-        return np.full((32, 40, 3), 255 * (self.t % 2), np.uint8)
-
-
-def test_the_std_score_of_pixels_is_that_of_zero_to_one_and_the_distance_that_of_bytes():
-    assert play(EpisodeScoringWrapper(Pixels()))["episode_scores"] == {"extrinsic": 2.0, "local": 0.5, "global": 0.0}
-    distance = play(EpisodeScoringWrapper(Pixels(), local="distance"))["episode_scores"]["local"]
-    assert distance == pytest.approx(127.5 * np.sqrt(32 * 40 * 3))
-
-
-def test_the_score_can_be_that_of_another_state_while_the_record_keeps_the_observations():
-    env = EpisodeScoringWrapper(ScriptedEnv([4]), state=lambda env, obs: obs[1:] // 2)
-    info = play(env)
-    assert info["episode_scores"]["local"] == 0.5
-    assert info["episode_record"].observations[:, 1].tolist() == [0, 1, 2, 3]
-    assert info["episode_record"].state_ids.tolist() == [0, 0, 1, 1]
-    grid = EpisodeScoringWrapper(gym.make(IDS[0]), state=lambda env, obs: np.array(env.unwrapped.agent_pos))
-    grid.reset(seed=0)
-    for _ in range(80):
-        info = grid.step(0)[4]
-    assert info["episode_scores"]["local"] == 1 / 80
-
-
-@pytest.mark.parametrize("explicit", [{}, {"local": "std", "count": False}])
-def test_a_state_function_that_gives_floats_or_pixels_is_scored_by_its_kind(explicit):
-    floats = EpisodeScoringWrapper(ScriptedEnv([3]), state=lambda env, obs: obs / 2, **explicit)
-    assert play(floats)["episode_scores"]["local"] == pytest.approx(np.std([0, 0.5, 1]) / 2)
-    pixels = EpisodeScoringWrapper(
-        ScriptedEnv([2]), state=lambda env, obs: np.full((32, 32, 3), 255 * obs[1], np.uint8), **explicit
-    )
-    assert play(pixels)["episode_scores"]["local"] == 0.5
-
-
-def test_a_capped_counter_leaves_the_local_score_as_it_is():
-    info = play(EpisodeScoringWrapper(ScriptedEnv([5]), counter=StateCounter(max_states=2)))
-    assert info["episode_scores"]["local"] == 1.0
-    assert info["episode_record"].state_ids.tolist() == [0, 1, 1, 1, 1]
-
-
-def test_wrappers_of_one_process_can_share_a_counter():
-    counter = StateCounter()
-    envs = [EpisodeScoringWrapper(ScriptedEnv([2]), counter=counter) for _ in range(2)]
-    assert [play(env)["episode_scores"]["global"] for env in envs] == pytest.approx([1.0, 0.5**0.5])
-    assert envs[0].counter is envs[1].counter is counter
-
-
 def test_rewards_that_come_as_arrays_become_numbers():
     for reward in (np.array([2.0]), np.array(2.0), np.float32(2.0)):
         env = EpisodeScoringWrapper(ScriptedEnv([2], rewards=[reward]))
         env.reset()
         assert np.ndim(env.step(0)[1]) == 0
         assert env.step(0)[4]["episode_scores"]["extrinsic"] == 4.0
-
-
-@pytest.mark.parametrize("reward", [np.nan, np.inf, np.array([1.0, 2.0]), "1"])
-def test_a_reward_that_is_not_one_finite_number_is_refused_and_the_episode_with_it(reward):
-    env = EpisodeScoringWrapper(ScriptedEnv([3], rewards=[0.0, reward, 0.0]))
-    env.reset()
-    env.step(0)
-    with pytest.raises(ValueError, match="reward"):
-        env.step(0)
-    with pytest.raises(ResetNeeded):
-        env.step(0)
-
-
-def test_an_environment_that_raises_in_mid_episode_loses_only_that_step():
-    env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
-    env.reset(seed=0)
-    env.step(0)
-    with pytest.raises(AssertionError):
-        env.step(7)
-    terminated, steps = False, 1
-    while not terminated:
-        *_, terminated, _, info = env.step(0)
-        steps += 1
-    assert len(info["episode_record"]) == steps
-
-
-def test_a_return_that_overflows_is_refused():
-    env = EpisodeScoringWrapper(ScriptedEnv([3], rewards=[1e308]))
-    env.reset()
-    env.step(0)
-    with pytest.raises(ValueError, match="finite sum"):
-        env.step(0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
@@ -346,29 +233,12 @@ def test_observations_and_actions_are_recorded_in_the_dtype_of_their_space(dtype
     assert record.actions.tolist() == [[0], [0.5], [1], [1]]
 
 
-def test_an_observation_that_its_dtype_cannot_hold_is_refused():
-    for observation in ([0.5, 1.0], [0.0, 300.0], [np.nan, 0.0], [np.inf, 0.0], [-1, 0]):
-        env = ScriptedEnv(dtype=np.uint8)
-        env.observe = lambda observation=observation: np.array(observation)
-        with pytest.raises(ValueError, match="uint8"):
-            EpisodeScoringWrapper(env).reset()
-
-
-def test_an_observation_outside_the_range_of_its_space_is_recorded_as_it_is():
+def test_an_observation_outside_the_range_of_its_space_is_recorded_unchanged():
     env = ScriptedEnv([3], dtype=np.float32)
     env.observe = lambda: np.array([-7.5, 1e6 * env.t], np.float32)
     assert play(EpisodeScoringWrapper(env))["episode_record"].observations.tolist() == [
         [-7.5, 1e6 * t] for t in range(3)
     ]
-
-
-def test_an_episode_that_saw_nan_is_refused_when_it_ends_and_the_next_is_scored():
-    env = ScriptedEnv([2], dtype=np.float32)
-    env.observe = lambda: np.array([0.0, np.nan if env.episode == 0 else env.t], np.float32)
-    wrapped = EpisodeScoringWrapper(env)
-    with pytest.raises(ValueError, match="finite"):
-        play(wrapped)
-    assert play(wrapped)["episode_scores"]["local"] == 0.25
 
 
 def test_info_keys_may_change_from_step_to_step():
@@ -381,53 +251,6 @@ def test_info_keys_may_change_from_step_to_step():
     env.reset()
     keys = [set(env.step(0)[4]) for _ in range(3)]
     assert keys == [{"key 1"}, {"key 2"}, {"key 3", "episode_scores", "episode_record"}]
-
-
-@pytest.mark.parametrize("action", [np.array([1, 2]), 1.5, np.nan, None, "left"])
-def test_an_action_that_does_not_fit_its_space_is_refused_and_the_episode_goes_on(action):
-    env = EpisodeScoringWrapper(ScriptedEnv([2]))
-    env.reset()
-    env.step(3)
-    with pytest.raises(ValueError, match="action"):
-        env.step(action)
-    assert env.step(4)[4]["episode_record"].actions.tolist() == [3, 4]
-
-
-def test_observations_of_another_shape_than_the_space_are_refused():
-    env = ScriptedEnv()
-    env.observation_space = spaces.Box(0, 1, (3,))
-    with pytest.raises(ValueError, match="shape"):
-        EpisodeScoringWrapper(env).reset()
-
-
-def test_a_step_before_any_reset_is_refused():
-    with pytest.raises(ResetNeeded):
-        EpisodeScoringWrapper(ScriptedEnv()).step(0)
-
-
-@pytest.mark.parametrize(
-    "space", [spaces.Dict(image=spaces.Discrete(2)), spaces.Tuple([spaces.Discrete(2)]), spaces.Text(5)]
-)
-def test_observations_that_are_not_arrays_are_refused_with_a_remedy(space):
-    env = ScriptedEnv()
-    env.observation_space = space
-    with pytest.raises(TypeError, match="FlattenObservation"):
-        EpisodeScoringWrapper(env)
-
-
-def test_minigrids_dictionary_is_refused_with_the_wrapper_to_use():
-    import minigrid  # noqa: F401
-
-    with pytest.raises(TypeError, match="ImgObsWrapper"):
-        EpisodeScoringWrapper(gym.make("MiniGrid-KeyCorridorS3R1-v0"))
-
-
-@pytest.mark.parametrize(
-    "space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Dict(a=spaces.Discrete(2)), spaces.OneOf([spaces.Discrete(2)])]
-)
-def test_unsupported_action_spaces_are_refused_at_once(space):
-    with pytest.raises(TypeError, match="action space"):
-        EpisodeScoringWrapper(ScriptedEnv(action_space=space))
 
 
 @pytest.mark.parametrize(
@@ -450,29 +273,7 @@ def test_supported_actions_are_recorded_as_they_were_taken(space):
     assert record.actions.shape == (6, *space.shape)
 
 
-def test_scoring_twice_is_refused_also_with_wrappers_in_between():
-    env = RecordEpisodeStatistics(EpisodeScoringWrapper(ScriptedEnv()))
-    with pytest.raises(ValueError, match="not scored yet"):
-        EpisodeScoringWrapper(env)
-
-
-def test_an_info_key_already_taken_is_refused():
-    env = EpisodeScoringWrapper(ScriptedEnv([1], info={"episode_scores": 1}))
-    env.reset()
-    with pytest.raises(ValueError, match="episode_scores"):
-        env.step(0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [({"local": "median"}, ValueError), ({"counter": {}}, TypeError), ({"state": "position"}, TypeError)],
-)
-def test_wrong_arguments_are_refused(arguments, error):
-    with pytest.raises(error, match=next(iter(arguments))):
-        EpisodeScoringWrapper(ScriptedEnv(), **arguments)
-
-
-def test_the_score_is_that_of_the_raw_reward_under_the_documented_order():
+def test_the_documented_order_scores_raw_rewards():
     def extrinsic(env):
         env.reset()
         for _ in range(10):
@@ -498,7 +299,7 @@ def test_other_wrappers_inside_and_outside_work():
     assert "episode_record" in play(RecordEpisodeStatistics(EpisodeScoringWrapper(ScriptedEnv([3]))))
 
 
-def test_a_pickled_wrapper_goes_on_in_mid_episode():
+def test_a_pickled_wrapper_continues_in_mid_episode():
     env = EpisodeScoringWrapper(ScriptedEnv([3]))
     env.reset()
     env.step(4)

@@ -1,0 +1,126 @@
+"""The unfinished episodes of a vector environment: their rows in memory, and how they are saved and loaded."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["EpisodesInFlight"]
+
+_FIRST_STEPS = 64  # rows allocated for each environment at first
+
+
+class EpisodesInFlight:
+    """One episode at most for each of ``num_envs`` environments.
+
+    Rows have names, such as ``"observations"`` and ``"actions"``. At step t of an episode its rows are number t.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.active = np.zeros(num_envs, bool)
+        """Whether an episode is in flight, ``(num_envs,)``."""
+        self.lengths = np.zeros(num_envs, int)
+        """Number of actions taken in each, ``(num_envs,)``."""
+        self.returns = np.zeros(num_envs)
+        """Undiscounted return of each so far, ``(num_envs,)``."""
+        self._all = np.arange(num_envs)
+        self._rows: dict[str, NDArray] = {}  # by name: (num_envs, steps, ...)
+
+    def begin(self, mask: NDArray[np.bool_]) -> None:
+        """Begin an episode in each environment of ``mask (num_envs,)``."""
+        self.active = self.active | mask
+        self.lengths[mask] = 0
+        self.returns[mask] = 0.0
+
+    def keep(self, name: str, values: NDArray, mask: NDArray[np.bool_]) -> None:
+        """Copy the ``values (num_envs, ...)`` of those in ``mask`` to the rows of the step each episode is at.
+
+        Raises:
+            ValueError: If dtype or shape differ from those kept before under this name.
+        """
+        rows = self._rows.get(name)
+        if rows is None:
+            rows = self._rows[name] = np.empty((len(self._all), _FIRST_STEPS, *values.shape[1:]), values.dtype)
+        if values.dtype != rows.dtype or values.shape[1:] != rows.shape[2:]:
+            raise ValueError(
+                f"expected {name} of the same dtype and shape each time, {rows.dtype} {rows.shape[2:]}, "
+                f"got {values.dtype} {values.shape[1:]}"
+            )
+        if self.lengths.max() >= rows.shape[1]:
+            grown = np.empty((len(self._all), 2 * rows.shape[1], *values.shape[1:]), rows.dtype)
+            for i, length in enumerate(self.lengths):  # only rows in use: pages that nothing touches take no memory
+                grown[i, :length] = rows[i, :length]
+            rows = self._rows[name] = grown
+        if mask.all():
+            rows[self._all, self.lengths] = values
+        else:
+            rows[self._all[mask], self.lengths[mask]] = values[mask]
+
+    def copies(self, mask: NDArray[np.bool_]) -> dict[str, list[NDArray]]:
+        """By name, the rows ``(T, ...)`` of each episode in ``mask``, one for each action taken."""
+        return {
+            name: [rows[i, : self.lengths[i]].copy() for i in np.flatnonzero(mask)] for name, rows in self._rows.items()
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The episodes as copied arrays: ``active``, ``lengths`` and ``returns``, ``(num_envs,)`` each, and ``kept``.
+
+        ``kept`` has the rows by name, those of one episode after the other.
+        """
+        kept = {
+            name: np.concatenate([rows[i, :n] for i, n in enumerate(_num_rows(name, self.active, self.lengths))])
+            for name, rows in self._rows.items()
+        }
+        return {
+            "active": self.active.copy(),
+            "lengths": np.where(self.active, self.lengths, 0),
+            "returns": np.where(self.active, self.returns, 0.0),
+            "kept": kept,
+        }
+
+    @classmethod
+    def from_state_dict(
+        cls,
+        state: dict[str, Any],
+        num_envs: int,
+        names: Collection[str],
+        dtype_and_shape: Callable[[str], tuple[np.dtype, tuple[int, ...]] | None],
+    ) -> "EpisodesInFlight":
+        """The episodes of a :meth:`state_dict`.
+
+        Args:
+            state: What :meth:`state_dict` returned.
+            num_envs: Number of environments.
+            names: The rows to expect, without ``"actions"``.
+            dtype_and_shape: Of one row, by name; None if any will do.
+
+        Raises:
+            ValueError: If names, dtypes, shapes or numbers of rows are others.
+        """
+        episodes = cls(num_envs)
+        for name in ("active", "lengths", "returns"):
+            array, own = np.array(state[name]), getattr(episodes, name)
+            if array.shape != own.shape or array.dtype != own.dtype:
+                raise ValueError(f"expected `{name}` to be {own.shape} of {own.dtype}, got {array.shape} {array.dtype}")
+            setattr(episodes, name, array)
+        if episodes.lengths.min() < 0:
+            raise ValueError(f"expected `lengths` to be non-negative, got {episodes.lengths}")
+        expected = {*names, "actions"} if episodes.lengths.any() or "actions" in state["kept"] else set(names)
+        if set(state["kept"]) != expected and (episodes.active.any() or state["kept"]):
+            raise ValueError(f"expected {sorted(expected)} of the episodes, got {sorted(state['kept'])}")
+        for name, packed in state["kept"].items():
+            rows, numbers = np.asarray(packed), _num_rows(name, episodes.active, episodes.lengths)
+            dtype, shape = dtype_and_shape(name) or (rows.dtype, rows.shape[1:])
+            if rows.dtype != dtype or rows.shape != (numbers.sum(), *shape):
+                raise ValueError(f"expected `{name}` to be {(numbers.sum(), *shape)} of {dtype}, "
+                                 f"got {rows.shape} of {rows.dtype}")  # fmt: skip
+            own = episodes._rows[name] = np.empty((num_envs, max(_FIRST_STEPS, numbers.max() + 1), *shape), dtype)
+            for i, (end, number) in enumerate(zip(numbers.cumsum(), numbers, strict=True)):
+                own[i, :number] = rows[end - number : end]
+        return episodes
+
+
+def _num_rows(name: str, active: NDArray[np.bool_], lengths: NDArray[np.int_]) -> NDArray[np.int_]:
+    """Number of rows in use for each episode: an observation was kept for each action, and one to act on next."""
+    return np.where(active, lengths + (name != "actions"), 0)

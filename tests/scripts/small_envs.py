@@ -1,0 +1,43 @@
+"""Environments of the scripts' kinds with short episodes, registered on import."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+import rapid_wrappers.envs
+from tests.scripted_env import ScriptedEnv
+
+MAZE = "short/Maze-v0"  # four rooms, at most 30 steps
+SWIMMER = "short/Swimmer-v0"  # 32 steps, paid at the end, all from the same state
+PICTURE = "short/Picture-v0"  # 16 steps, all episodes alike
+
+
+class Picture(ScriptedEnv):
+    """A fixed image without any symmetry; its top left corner shows the step and the episode."""
+
+    def __init__(self, shape=(40, 50, 3), alike=False, **arguments):
+        super().__init__(**{"action_space": spaces.Discrete(4), **arguments})
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.alike = alike
+        rng = np.random.default_rng(0)
+        self.image = (rng.integers(0, 256, shape) * np.linspace(0.2, 1, shape[0])[:, None, None]).astype(np.uint8)
+
+    def observe(self):
+        image = self.image.copy()
+        image[0, 0, :2] = self.t, 0 if self.alike else self.episode % 256
+        return image
+
+
+gym.register(
+    MAZE,
+    gym.spec("rapid/MazeS5-v0").entry_point,
+    kwargs={"num_rows": 2, "num_cols": 2, "max_episode_steps": 30},
+)
+gym.register(
+    SWIMMER,
+    gym.spec("Swimmer-v5").entry_point,
+    max_episode_steps=32,
+    additional_wrappers=(rapid_wrappers.envs.EpisodicRewardWrapper.wrapper_spec(),),
+    kwargs={"reset_noise_scale": 0.0},
+)
+gym.register(PICTURE, Picture, kwargs={"lengths": [16], "rewards": [0.1], "alike": True})
