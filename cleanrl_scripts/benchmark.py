@@ -1,6 +1,7 @@
 """Train many runs at a time, one on each core: the paper's experiments by name, or a command on your environments.
 
 python cleanrl_scripts/benchmark.py --suite fig3
+
 python cleanrl_scripts/benchmark.py --env-ids CartPole-v1 --command "python cleanrl_scripts/ppo_rapid.py --w1 0"
 
 Ctrl-C saves and stops. The same command then does what is missing, from the checkpoints that are there.
@@ -71,13 +72,13 @@ class Args:
     results: Path = Path("benchmark")
     """folder for run folders (in runs/) and for what the runs print (in logs/), on a disk that all nodes share"""
     address: str | None = None
-    """Ray cluster to run on ("auto": the one that this machine belongs to); by default Ray starts here for these runs"""
+    """Ray cluster to run on ("auto": the one of this machine); by default Ray starts here, only for these runs"""
     num_cpus: int | None = None
     """cores of this machine to use, one per run (default: all)"""
     retries: int = 3
     """number of times to try a failed or lost run again, from its last checkpoint"""
     dry_run: bool = False
-    """show what is missing, measure how long it takes here, and train nothing"""
+    """show what is missing and measure how long it takes here; keep nothing of it"""
     probe_seconds: float = 10.0
     """seconds for which --dry-run trains each experiment to measure its speed"""
     list: bool = False
@@ -129,6 +130,7 @@ def read_command(args) -> list[Experiment]:
     return [Experiment(Path(words[0]).resolve(), env_id, tuple(words[1:])) for env_id in args.env_ids]
 
 
+@cache
 def read_settings(experiment: Experiment) -> dict:
     """All arguments of its runs, by the script's own parser, which refuses wrong ones before any run starts."""
     path, env_id, arguments = experiment
@@ -147,7 +149,7 @@ def make_plan(chosen: list[Experiment], arguments: str, seeds: range) -> list[Ru
         for seed in seeds:
             run = Run(experiment, seed, settings | {"seed": seed})
             if runs.setdefault(run.name, run) != run:
-                raise ValueError(f"expected one experiment a name, got two of {run.name}: give each an --exp-name")
+                raise ValueError(f"expected one experiment per name, got two of {run.name}: give each an --exp-name")
     return list(runs.values())
 
 
@@ -206,7 +208,7 @@ def launch(run: Run, cwd: Path, log, *more: str) -> subprocess.Popen:
 
 def train(run: Run, results: Path) -> None:
     """Start or resume the run and wait for its end. Ray calls this on a node."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and & in a script ignore it, and children inherit
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and a script's & make children ignore it
     with open(run.log(results), "ab") as log:
         lock(log)
         for folder in find_folders(run, results):
@@ -222,7 +224,7 @@ def train(run: Run, results: Path) -> None:
         try:
             while process.poll() is None:
                 time.sleep(0.5)
-        except KeyboardInterrupt:  # Ray cancels a task so
+        except KeyboardInterrupt:  # this is how Ray cancels a task
             process.terminate()
             process.wait()
             raise
@@ -300,6 +302,12 @@ def estimate(todo: list[Run], done: dict[str, int], ray, seconds: float) -> None
           f"speed of their first {seconds:g} s; with more or less imitation they will be slower or faster")  # fmt: skip
 
 
+def progress(logs: dict[str, Path], old: dict[str, int]) -> list[str]:
+    """The last line of each log that has grown beyond its ``old`` size."""
+    return [f"{name}: {last_line(log)}" for name, log in logs.items()
+            if log.exists() and log.stat().st_size > old.get(name, 0)]  # fmt: skip
+
+
 def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]:
     """Train all runs; return the last line of each failed one by its name."""
     (results / "logs").mkdir(parents=True, exist_ok=True)
@@ -316,11 +324,8 @@ def run_all(todo: list[Run], results: Path, ray, retries: int) -> dict[str, str]
                     ray.get(ref)
                 except ray.exceptions.RayError as error:
                     failed[names[ref]] = str(error).splitlines()[-1]
-            started = [names[ref] for ref in pending if logs[names[ref]].exists()]
-            bars = [f"{name}: {last_line(logs[name])}" for name in started
-                    if logs[name].stat().st_size > old.get(name, 0)]  # fmt: skip
             count = f"{len(todo) - len(pending) - len(failed)} of {len(todo)} done, {len(failed)} failed"
-            shown = show([count, *bars], shown)
+            shown = show([count, *progress({names[ref]: logs[names[ref]] for ref in pending}, old)], shown)
     except KeyboardInterrupt:
         print("stopping: each run saves at the end of its rollout; the same command resumes them", flush=True)
         for ref in pending:

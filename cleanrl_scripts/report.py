@@ -1,6 +1,7 @@
 """Curves, tables and a page of finished runs, from their TensorBoard files or from the CSVs kept of them.
 
 python cleanrl_scripts/report.py --runs runs/* --out report
+
 python cleanrl_scripts/report.py --out report --title "Rooms" --readme README.md
 
 The measure is the paper's: the mean return of the last 100 training episodes, checked every 1280 frames.

@@ -1,6 +1,7 @@
 """The ranking buffer of RAPID (Algorithm 1). The file needs only NumPy and works when copied alone."""
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -130,7 +131,6 @@ class RankingBuffer:
         self._refresh_global_scores(episodes, state_ids)
         keep = self._rows_to_keep(episodes)
         surplus, alive = episodes["rows"] - keep, keep > 0
-
         step, index = np.arange(len(obs), dtype=np.int64), np.full(len(obs), self._num_added, dtype=np.int64)
         rows = {"observations": obs, "actions": act, "index": index, "step": step}
         if not self._rows:
@@ -233,7 +233,7 @@ class RankingBuffer:
         owners, num_rows = np.unique(index, return_counts=True)
         if not (np.array_equal(owners, episodes["index"]) and np.array_equal(num_rows, episodes["rows"])):
             raise ValueError("expected a `state_dict()` whose episodes and pairs agree")
-        num_added = int(_checked("num_added", state["num_added"], (), _NO_IDS.dtype))
+        num_added = operator.index(state["num_added"])
         limit = self.capacity + (num_rows.max(initial=1) - 1 if self.whole_episodes else 0)
         if size > limit or owners.max(initial=-1) >= num_added or not np.isfinite(self._score(episodes)).all():
             raise ValueError(f"expected finite scores of at most {limit} pairs, of episodes before {num_added}")

@@ -47,8 +47,9 @@ def assert_equal(x, y, at="state"):
         assert x == y or x != x, at
 
 
-def run_script(script, *argv):
-    """Run a script in this process and in the current folder, as a user does; return its variables."""
+@contextlib.contextmanager
+def process_of_its_own():
+    """Run what a script runs, and put right at the end what it changes in its process."""
     import torch
 
     from rapid_wrappers.training import folder
@@ -57,14 +58,13 @@ def run_script(script, *argv):
     rng, threads = torch.get_rng_state(), torch.get_num_threads()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [script, *map(str, argv)])
         patch.setattr(sys, "excepthook", sys.excepthook)
         register = SimpleNamespace(register=lambda *call: at_exit.append(call), unregister=lambda _: at_exit.clear())
         patch.setattr(folder, "atexit", register)
         try:
-            return runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+            yield
         except BaseException as error:
-            _end_process(error)
+            _close_run(error)
             raise
         finally:
             for function, *arguments in at_exit:
@@ -75,21 +75,27 @@ def run_script(script, *argv):
                 signal.signal(number, handler)
 
 
-def _end_process(error):
-    """Close what the end of a script's process would close."""
+def _close_run(error):
+    """Close what the end of a process would close of the run that ended with this error."""
     from rapid_wrappers.training.run import Run
 
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        run = frame.f_globals.get("run")
-        if not isinstance(run, Run):
-            continue
-        for close in (lambda: frame.f_globals["envs"].close(), lambda: run.log.writer.close()):
-            with contextlib.suppress(AttributeError, KeyError):  # it had not come so far
-                close()
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(run._claim), os.stat(Path(run.folder, ".lock"))):
-                os.close(run._claim)
-        return
+        run = frame.f_locals.get("run")
+        if isinstance(run, Run):
+            if "envs" in frame.f_locals:
+                frame.f_locals["envs"].close()
+            if hasattr(run, "log"):
+                run.log.writer.close()  # its thread would miss the folder in a later test
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(run._claim), os.stat(Path(run.folder, ".lock"))):
+                    os.close(run._claim)
+
+
+def run_script(script, *argv):
+    """Run a script in this process and in the current folder, as a user does; return its variables."""
+    with process_of_its_own(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script, *map(str, argv)])
+        return runpy.run_path(str(SCRIPTS / script), run_name="__main__")
 
 
 def scalars(folder):

@@ -40,13 +40,13 @@ def draw_curves(curves: pd.DataFrame, main: str, paper: PaperResults, share_y: b
     columns = min(len(env_ids), 4 if len(env_ids) > 6 else 3)
     rows = -(-len(env_ids) // columns)
     size = (6, 3.5) if len(env_ids) == 1 else (2.5 * columns + 0.5, 2.3 * rows + 0.5)  # inches
-    looks = _looks(sorted(curves.experiment.unique(), key=lambda name: (name != main, name)))
+    styles = _line_styles(sorted(curves.experiment.unique(), key=lambda name: (name != main, name)))
     handles: Handles = {}
     with style.context(["default", _RC]):
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
         for env_id, axes in zip(env_ids, grid.flat, strict=False):
-            _draw_panel(axes, env_id, curves[curves.env_id == env_id], looks, handles)
+            _draw_panel(axes, env_id, curves[curves.env_id == env_id], styles, handles)
             _mark_paper(axes, paper.of(env_id), curves[curves.env_id == env_id].frames.max(), handles)
         for axes in grid.flat[len(env_ids) :]:
             axes.set_visible(False)
@@ -55,16 +55,16 @@ def draw_curves(curves: pd.DataFrame, main: str, paper: PaperResults, share_y: b
         return _save(figure)
 
 
-def _looks(experiments: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _line_styles(experiments: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A colour and a line style for each experiment; up to 24 differ."""
     return {name: {"color": _COLORS[i % 6], "ls": _STYLES[(i + i // 6) % 4]} for i, name in enumerate(experiments)}
 
 
 def _draw_panel(
-    axes: Axes, env_id: str, curves: pd.DataFrame, looks: dict[str, dict[str, Any]], handles: Handles
+    axes: Axes, env_id: str, curves: pd.DataFrame, styles: dict[str, dict[str, Any]], handles: Handles
 ) -> None:
     axes.set_title(_as_text(short_id(env_id)), fontsize="medium")
-    for name, look in looks.items():
+    for name, line_style in styles.items():
         seeds = [run for _, run in curves[curves.experiment == name].groupby("seed")]
         if not seeds:
             continue
@@ -74,10 +74,10 @@ def _draw_panel(
             continue
         points = np.linspace(start, end, POINTS)
         values = np.stack([np.interp(points, run.frames, run.mean_return) for run in seeds])  # (seeds, POINTS)
-        (handles[name],) = axes.plot(points / 1e6, values.mean(axis=0), lw=1.2, **look)
+        (handles[name],) = axes.plot(points / 1e6, values.mean(axis=0), lw=1.2, **line_style)
         if len(seeds) > 1:
             _, low, high = bootstrap(lambda x: x.mean(axis=(0, 1)), values[:, None])  # of (seeds, 1, POINTS)
-            axes.fill_between(points / 1e6, low, high, color=look["color"], alpha=0.25, lw=0)
+            axes.fill_between(points / 1e6, low, high, color=line_style["color"], alpha=0.25, lw=0)
     axes.set_xlabel("frames (millions)", fontsize="small")
     axes.tick_params(labelsize="small")
     axes.grid(alpha=0.3)

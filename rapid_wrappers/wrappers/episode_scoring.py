@@ -70,6 +70,7 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[NDArray, Any, NDArray, A
         TypeError: If observations are not arrays, the action space is not supported, or an argument has another type.
         ValueError: If ``env`` is scored already or ``local`` is unknown.
 
+    >>> import gymnasium as gym
     >>> env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
     >>> obs, info = env.reset(seed=0)
     >>> terminated = False

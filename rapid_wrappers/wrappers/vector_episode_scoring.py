@@ -60,6 +60,7 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
             or an argument has another type.
         ValueError: If ``envs`` is scored already or ``local`` is unknown.
 
+    >>> import gymnasium as gym
     >>> envs = VectorEpisodeScoringWrapper(gym.make_vec("CartPole-v1", 2, "sync"))
     >>> observations, infos = envs.reset(seed=0)
     >>> while "episode_scores" not in infos:

@@ -1,9 +1,10 @@
-"""Frames a second of the continuous script on one core with one torch thread, against the environments alone.
+"""Frames a second of the continuous script, on one core with one torch thread, compared with the environments alone.
 
 pytest tests/benchmarks/bench_continuous.py -o python_files='bench_*.py' -o python_functions='bench_*' -s
 
-The bare environment and 16 in a ``SyncVectorEnv`` (random actions, resets included), the script, and where it is
-installed Stable-Baselines3's PPO (``plain_ppo.py``) take turns, each a process of its own; medians over rounds.
+The bare environment and 16 in a ``SyncVectorEnv`` (random actions, resets included), the script, and
+Stable-Baselines3's PPO if it is installed (``plain_ppo.py``) take turns, each in its own process. The table shows
+medians over rounds.
 """
 
 import os
@@ -47,7 +48,7 @@ def many(env_id, frames):
 
 
 def script(cwd, *flags, path=SCRIPT, frames=FRAMES):
-    """Frames a second, as the script writes them at its end."""
+    """Run a script; return the frames a second that it last writes to its event file."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     out = run(cwd, path, "--total-timesteps", frames, *flags).stdout

@@ -1,4 +1,9 @@
-"""What the parts cost: pytest tests/benchmarks/bench_core.py (compare the medians within one run)."""
+"""The cost of each part.
+
+pytest tests/benchmarks/bench_core.py -o python_files='bench_*.py' -o python_functions='bench_*' -s
+
+Compare medians within one run only.
+"""
 
 import itertools
 import time
@@ -17,7 +22,7 @@ rising = itertools.count()
 
 
 def episodes(number):
-    """Episodes of LENGTH steps among 20 000 different states, each better than the last: every one is kept."""
+    """Yield episodes of LENGTH steps among 20 000 different states, each better than the last, so that all are kept."""
     states = rng.integers(0, 11, (20_000, *SHAPE), dtype=np.uint8)
     for _ in range(number):
         score = next(rising)
@@ -25,7 +30,7 @@ def episodes(number):
 
 
 class NaiveBuffer:
-    """The method read off Algorithm 1: a list of pairs, rescored and sorted at each insertion."""
+    """Algorithm 1 to the letter: a list of pairs, rescored and sorted at each insertion."""
 
     def __init__(self, counter):
         self.counter, self.pairs, self.ids = counter, [], {}
@@ -42,7 +47,7 @@ class NaiveBuffer:
 
 
 def full(make):
-    """A buffer of 10 000 pairs, and the next episodes to add to it."""
+    """Return a buffer of 10 000 pairs, and a function that makes the next episode to add to it."""
     counter = StateCounter()
     buffer = make(counter)
     for observations, actions, (extrinsic, local) in episodes(100):
@@ -78,7 +83,7 @@ def bench_sample(benchmark, kind):
 
 @pytest.mark.parametrize("env_id", ["rapid/MultiRoom-N7-S4-v0", "rapid/KeyCorridorS3R2-v0"])
 def bench_wrapper(benchmark, env_id):
-    """Processor time of a step, resets left out, the three in turn on the same levels: ratios of each round."""
+    """Processor time of a step without resets: the three take turns on the same levels; ratios within each round."""
     wrappers = (lambda env: env, gym.wrappers.RecordEpisodeStatistics, EpisodeScoringWrapper)
     envs = [wrapper(gym.make(env_id)) for wrapper in wrappers]
     actions = rng.integers(7, size=1000)
@@ -117,7 +122,7 @@ def bench_visit(benchmark):
 
 
 def bench_memory_of_a_million_distinct_states(benchmark):
-    """Traced by tracemalloc, which NumPy reports to; printed, and in the benchmark's extra information."""
+    """Traced by tracemalloc, to which NumPy reports; printed and stored in the benchmark's extra information."""
     tracemalloc.start()
     counter = StateCounter()
     before = tracemalloc.get_traced_memory()[0]

@@ -1,7 +1,9 @@
-"""Steps a second with random actions, resets included, on one core: pytest tests/benchmarks/bench_envs.py -s.
+"""Steps a second with random actions, resets included, on one core.
 
-Native engine, MiniGrid in a SyncVectorEnv and, where it is installed, EnvPool take turns; medians over rounds. The
-table goes to the screen and, with pictures, to ``.benchmarks/native_engine.{csv,png}``.
+pytest tests/benchmarks/bench_envs.py -o python_files='bench_*.py' -o python_functions='bench_*' -s
+
+The native engine, MiniGrid in a ``SyncVectorEnv`` and EnvPool, if it is installed, take turns. The table shows medians
+over rounds; ``.benchmarks/native_engine.csv`` holds it too, and ``.benchmarks/native_engine.png`` draws it.
 """
 
 import csv
@@ -48,7 +50,7 @@ MAKERS = {"native": native, "EnvPool": envpool, "MiniGrid": sync}
 
 
 def steps_a_second(envs, max_steps, dtype, seconds):
-    """Over whole lengths of the episodes, which random actions do not finish, so that the resets have their share."""
+    """Measure over whole episodes, which random actions do not finish early, so that resets have their share."""
     block = rng.integers(0, 7, (max_steps, envs.num_envs)).astype(dtype)
     envs.reset()
     for actions in block:
@@ -62,7 +64,7 @@ def steps_a_second(envs, max_steps, dtype, seconds):
 
 
 def measure(task, num_envs, makers, rounds, seconds=0.5):
-    """Median, least and most steps a second of each engine, the engines in turn."""
+    """Let the engines take turns; return the median, least and most steps a second of each."""
     max_steps = MAX_STEPS.get(task) or 20 * int(task.split("-")[1][1:])
     envs = {engine: MAKERS[engine](task, num_envs) for engine in makers}
     rates = {engine: [] for engine in makers}
@@ -127,7 +129,7 @@ def draw(rows):
 
 
 def bench_vector_wrapper(benchmark):
-    """What scoring adds to a step of one environment, in processor time; with and without, in turn."""
+    """The processor time that scoring adds to a step of one environment; runs with and without it take turns."""
 
     def cost(task, rounds=7, steps=1000):
         kinds = (lambda envs: envs, VectorEpisodeScoringWrapper)
@@ -151,7 +153,7 @@ def bench_vector_wrapper(benchmark):
 
 
 def bench_compilation(benchmark, tmp_path):
-    """Time to make the first native environment of a process, with an empty cache and with the one it leaves."""
+    """Time to make the first native environments of a process, with an empty cache and with a filled one."""
     code = (
         "import time, gymnasium as gym, rapid_wrappers.envs; started = time.perf_counter()\n"
         "for task in ('MultiRoom-N7-S4', 'KeyCorridorS4R3'): gym.make_vec(f'rapid/{task}-v0', 4)\n"

@@ -1,10 +1,10 @@
-"""Where a frame of the maze goes, and what each way of drawing and computing it costs.
+"""How long a frame of the maze takes, in each way of drawing it and of computing on it.
 
 pytest tests/benchmarks/bench_maze.py -o python_files='bench_*.py' -o python_functions='bench_*' -s
 
-Steps a second with random actions, resets included; milliseconds a frame of an update of 1024 and of acting on 8;
-frames a second of the script. All take turns, each a process of its own; medians over rounds. All but the workers have
-one core.
+The rows are: steps a second with random actions, resets included; frames a second of the network, updating on 1024 and
+acting on 8; frames a second of the script. All take turns, each in its own process. The table shows medians over
+rounds. Each has one core, except the rows with worker processes or all cores.
 """
 
 import os
@@ -27,7 +27,7 @@ STEPS, FRAMES = 3_000, 24_576
 
 
 def stock():
-    """MiniWorld's own maze, of the same size."""
+    """Make MiniWorld's own maze of the same size."""
     from rapid_wrappers.envs.headless import import_miniworld
 
     import_miniworld()
@@ -63,11 +63,12 @@ def network(kind, size):
     torch.set_num_threads(1)
     space = gym.spaces.Box(0, 255, (60, 80, 3), np.uint8)
     envs = type("Envs", (), {"single_observation_space": space, "single_action_space": gym.spaces.Discrete(3)})
-    agent = import_script("ppo_rapid_cnn.py").Agent(envs, bf16=kind == "bf16")
+    script = import_script("ppo_rapid_cnn.py")
+    agent = script.make_agent(envs, script.Args(bf16=kind == "bf16"))
     if kind == "contiguous":
         agent.network.to(memory_format=torch.contiguous_format)
     images = torch.randint(256, (size, 60, 80, 3), dtype=torch.uint8)
-    if kind == "contiguous":  # as a frame stack or Atari wrapper has them: channels first
+    if kind == "contiguous":  # channels first, as a frame stack or an Atari wrapper returns images
         images = images.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
     spent = []
     for _ in range(8):

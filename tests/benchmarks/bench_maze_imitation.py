@@ -3,11 +3,11 @@
 RUN=runs/... pytest tests/benchmarks/bench_maze_imitation.py -s -o python_files='bench_*.py'
 -o python_functions='bench_*'
 
-Episodes of random actions, and of the policy of a run of ppo_rapid_cnn.py if one is given, are ranked by return and
-distinct square metres. A fresh network imitates the best of them. Printed after so many updates: the mean
-log-probability (nats) of the actions it imitates and of those in the next best episodes, as many again, which it does
-not (any network knows -1.099 without imitation: ln 1/3); and, with standard errors, success and distinct square metres
-a step of its own play in new mazes.
+Ranks episodes of random actions by return and distinct square metres; with ``RUN``, a run of ppo_rapid_cnn.py, episodes
+of its policy too. A fresh network imitates the best of them. After each number of updates, prints the mean
+log-probability (nats) of the actions that the network imitates, and of the actions in as many next best episodes, which
+it does not imitate. A network without imitation has -1.099 on both: ln 1/3. Also prints the network's success rate in
+new mazes and its distinct square metres a step there, with standard errors.
 """
 
 import os
@@ -32,7 +32,7 @@ def make_envs():
 
 
 def play(act, episodes, seed):
-    """Whole episodes, each environment's share of them, so that short ones are no more frequent."""
+    """Play the same number of whole episodes in each environment, so that short ones are not more frequent."""
     envs = make_envs()
     found = [[] for _ in range(envs.num_envs)]
     observations, _ = envs.reset(seed=seed)
@@ -87,13 +87,13 @@ def bench_what_imitation_teaches_about_other_mazes():
 
     def make_agent():
         torch.manual_seed(0)
-        return script.Agent(envs, bf16=True)
+        return script.make_agent(envs, script.Args(bf16=True))
 
     rng = np.random.default_rng(0)
     players = {"random": lambda _: rng.integers(3, size=8)}
     if "RUN" in os.environ:
         trained, generator = make_agent(), torch.Generator().manual_seed(1)
-        trained.load_state_dict(load_checkpoint(Path(os.environ["RUN"]) / "checkpoint.pt")["agent"])
+        trained.load_state_dict(load_checkpoint(Path(os.environ["RUN"]) / "checkpoint.pt")["parts"]["agent"])
         players["trained"] = lambda obs: trained.act(obs, generator)
     for name, act in players.items():
         episodes = play(act, EPISODES, seed=2_000_000)

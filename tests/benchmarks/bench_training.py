@@ -1,9 +1,9 @@
-"""Frames a second of whole training on one core with one torch thread, and what of it is matrix arithmetic.
+"""Frames a second of training, on one core with one torch thread, and the share of matrix arithmetic in its time.
 
 pytest tests/benchmarks/bench_training.py -o python_files='bench_*.py' -o python_functions='bench_*' -s
 
-The script in each regime, a plain loop and, where it is installed, Stable-Baselines3's PPO (``plain_ppo.py``) take
-turns, each a process of its own; medians over rounds. "Solved" goes on from a run of 0.4M frames.
+The script in each regime, a plain loop, and Stable-Baselines3's PPO if it is installed (``plain_ppo.py``) take turns,
+each in its own process. The table shows medians over rounds. "Solved" resumes a run of 0.4M frames.
 """
 
 import os
@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).parents[2] / "cleanrl_scripts" / "ppo_rapid.py"
 PLAIN = Path(__file__).with_name("plain_ppo.py")
 N7S4, S4R3 = "rapid/MultiRoom-N7-S4-v0", "rapid/KeyCorridorS4R3-v0"
 SOLVED, FRAMES, ROUNDS = 409_600, 81_920, int(os.environ.get("ROUNDS", 5))
-SMALL = ("--hidden-size", "64")  # the paper's, which plain loop and Stable-Baselines3 have
+SMALL = ("--hidden-size", "64")  # the paper's network, which the plain loop and Stable-Baselines3 have too
 RAW = (*SMALL, "--no-one-hot", "--learning-rate", "3e-4")
 INPUTS = {"raw input": RAW, "one-hot input": SMALL, "default": ()}
 REGIMES = {
@@ -43,7 +43,7 @@ def run(cwd, *command):
 
 
 def script(cwd, *flags):
-    """Frames a second, as the script shows them at its end."""
+    """Run the script; return the frames a second that its progress bar shows at the end."""
     return int(re.findall(r"SPS=(\d+)", run(cwd, SCRIPT, *flags).stderr)[-1])
 
 
@@ -62,7 +62,7 @@ def milliseconds(function, repeats=200, blocks=15):
 
 
 def matrix_products(batch, outputs, backward):
-    """Time of the matrix products alone of a 147-64-64-outputs network: forward, and both ways back."""
+    """Time only the matrix products of a 147-64-64-outputs network: forward and, if asked for, both gradients."""
     sizes = (147, 64, 64, outputs)
     x = [torch.randn(batch, n) for n in sizes]
     w = [torch.randn(m, n) for m, n in pairwise(sizes)]
@@ -73,21 +73,21 @@ def matrix_products(batch, outputs, backward):
             torch.mm(x[i], weight, out=y[i + 1])
             if backward:
                 torch.mm(x[i].T, x[i + 1], out=dw[i])
-                if i:  # nobody asks for the gradient of the observations
+                if i:  # the observations need no gradient
                     torch.mm(x[i + 1], weight.T, out=dx[i])
 
     return milliseconds(products)
 
 
 def arithmetic(length, imitate):
-    """Milliseconds of matrix products for 2048 frames in episodes of ``length`` steps."""
+    """Sum the milliseconds of matrix products for 2048 frames in episodes of ``length`` steps."""
     acting = 128 * matrix_products(16, 7, False) + matrix_products(2048, 1, False)
     update = 16 * (matrix_products(512, 7, True) + matrix_products(512, 1, True))
     return acting + update + (2048 / length * 5 * matrix_products(256, 7, True) if imitate else 0)
 
 
 def take_turns(benchmark, contenders):
-    """What each of ``contenders`` measured, in rounds in which all have their turn."""
+    """Run all ``contenders`` once in each round; return what each of them measured."""
     rates = {contender: [] for contender in contenders}
 
     def all_in_turn():
@@ -111,14 +111,14 @@ def bench_training(benchmark, tmp_path):
             re.search(r"--logdir (\S+)", run(tmp_path, SCRIPT, "--total-timesteps", SOLVED, *flags).stdout)[1]
         )
 
-        def go_on(*flags, solved=tmp_path / solved):
+        def resume(*flags, solved=tmp_path / solved):
             shutil.copytree(solved, tmp_path / "copy")
             rate = script(tmp_path, "--resume", "copy", "--total-timesteps", SOLVED + FRAMES // 2, *flags)
             shutil.rmtree(tmp_path / "copy")
             return rate
 
-        contenders["N7-S4, solved: episodes of 35 steps", name] = go_on
-        contenders["N7-S4, solved, imitating at each end", name] = partial(go_on, "--bc-target-loss", "0")
+        contenders["N7-S4, solved: episodes of 35 steps", name] = resume
+        contenders["N7-S4, solved, imitating at each end", name] = partial(resume, "--bc-target-loss", "0")
     for name, kind in (("plain loop", "loop"), ("Stable-Baselines3", "sb3")):
         if kind == "loop" or find_spec("stable_baselines3"):
             for regime, env_id in (("N7-S4, --no-rapid", N7S4), ("KeyCorridorS4R3, PPO alone", S4R3)):
@@ -131,7 +131,7 @@ def bench_training(benchmark, tmp_path):
     }
     for (regime, name), found in sorted(rates.items()):
         line = f"{regime:40}{name:18}{np.median(found):>9,.0f} frames/s ({min(found):,.0f}-{max(found):,.0f})"
-        if name == "raw input" and "35" not in regime:  # where imitation mostly rests
+        if name == "raw input" and "35" not in regime:  # there, imitation pauses most of the time
             length = lengths.get(regime, 480)
             share = arithmetic(length, "--no-rapid" not in regime) / (2048 / np.median(found) * 1e3)
             line += f", {share:.0%} of the time matrix products"

@@ -1,6 +1,6 @@
-"""What the script's speed is compared with: the same PPO as a plain loop, and Stable-Baselines3's.
+"""Two PPOs to compare the script's speed with: the same one as a plain loop, and Stable-Baselines3's.
 
-python tests/benchmarks/plain_ppo.py {loop,sb3} ENV_ID FRAMES prints frames a second.
+``python tests/benchmarks/plain_ppo.py {loop,sb3} ENV_ID FRAMES`` prints frames a second.
 """
 
 import sys
@@ -16,7 +16,7 @@ import rapid_wrappers.envs  # noqa: F401
 
 NUM_ENVS, NUM_STEPS, EPOCHS, MINIBATCHES = 16, 128, 4, 4
 BATCH = NUM_ENVS * NUM_STEPS
-START = []  # when training began
+START = []  # the time at which training began
 
 
 def make_env(env_id):
@@ -28,7 +28,7 @@ def mlp(inputs, outputs):
 
 
 def loop(env_id, frames):
-    """PPO as it is written most often: everything in torch, values with each action, minibatches by index."""
+    """PPO in its most common form: everything in torch, a value with each action, minibatches by index."""
     envs = gym.vector.SyncVectorEnv([lambda: gym.wrappers.RecordEpisodeStatistics(make_env(env_id))] * NUM_ENVS)
     inputs, outputs = envs.single_observation_space.shape[0], envs.single_action_space.n
     actor, critic = mlp(inputs, outputs), mlp(inputs, 1)

@@ -1,4 +1,4 @@
-"""An agent that sees the whole level and solves it, but for random actions now and then."""
+"""An agent that sees the whole level and solves it, with a random action now and then."""
 
 from collections import deque
 
@@ -9,7 +9,13 @@ SIDES = [(int(dx), int(dy)) for dx, dy in DIR_TO_VEC]
 
 
 class Solver:
-    """Acts in MiniGrid's own MultiRoom or KeyCorridor: opens doors, fetches the key, drops it, reaches the end."""
+    """Solves MiniGrid's own MultiRoom and KeyCorridor: it opens doors, fetches the key, drops it and ends the episode.
+
+    Args:
+        env: MiniGrid's environment.
+        rng: Generator of the random actions.
+        epsilon: Share of random actions.
+    """
 
     def __init__(self, env, rng, epsilon):
         self.env, self.rng, self.epsilon = env.unwrapped, rng, epsilon
@@ -17,7 +23,7 @@ class Solver:
     def action(self):
         if self.rng.random() < self.epsilon:
             return int(self.rng.integers(7))
-        found = {}  # where things are: by type, doors that are locked by "locked"
+        found = {}  # positions by type; locked doors are under "locked"
         for k, thing in enumerate(self.env.grid.grid):
             if thing:
                 kind = "locked" if thing.type == "door" and thing.is_locked else thing.type
@@ -30,7 +36,7 @@ class Solver:
         target = found.get("goal") or (
             found["locked"] if carrying else found.get("key" if "locked" in found else "ball")
         )
-        # a key that lies in the way is fetched again
+        # a dropped key may block the way: fetch it again
         cell = self._next(here, target) or ("key" in found and self._next(here, found["key"]))
         return self._go(cell) if cell else int(self.rng.integers(7))
 
@@ -38,7 +44,7 @@ class Solver:
         return tuple(int(x) for x in self.env.agent_pos)
 
     def _go(self, cell):
-        """Turn to the neighbouring cell, and enter it, open it or pick up what is there."""
+        """Turn to the neighbouring cell; then enter it, open its door or pick up its object."""
         x, y = self._here()
         turn = (SIDES.index((cell[0] - x, cell[1] - y)) - self.env.agent_dir) % 4
         if turn:
@@ -49,7 +55,7 @@ class Solver:
         return Actions.pickup if thing and thing.can_pickup() else Actions.forward
 
     def _drop(self, here, target):
-        """Go where what is carried can be put without blocking the way to the target, and drop it there."""
+        """Go to a place where the carried object does not block the way to the target, and drop it there."""
         for cell in self._reach(here):
             for side in SIDES:
                 front = (cell[0] + side[0], cell[1] + side[1])
@@ -65,7 +71,7 @@ class Solver:
         return thing is None or (thing.type == "door" and not thing.is_locked)
 
     def _reach(self, start, blocked=None):
-        """Cells that can be walked to, the nearest first."""
+        """Yield the cells that can be walked to, nearest first."""
         queue, seen = deque([start]), {start}
         while queue:
             x, y = queue.popleft()
@@ -78,7 +84,7 @@ class Solver:
                     queue.append(cell)
 
     def _next(self, start, target, blocked=None):
-        """The neighbour of `start` on a shortest path to `target`, or None."""
+        """Return the neighbour of `start` on a shortest path to `target`, or None."""
         for x, y in self._reach(target, blocked):
             if abs(x - start[0]) + abs(y - start[1]) == 1:
                 return x, y

@@ -11,39 +11,52 @@ import rapid_wrappers
 
 PACKAGE = Path(rapid_wrappers.__file__).parent
 MODULES = sorted(str(p.relative_to(PACKAGE.parent).with_suffix("")).replace("/", ".") for p in PACKAGE.rglob("*.py"))
-COPYABLE = {
+NUMPY_ONLY = {
     "scores": "assert scores.distinct_score([[1], [1]]) == 0.5",
     "counts": "assert counts.StateCounter().visit([[1], [1]]).tolist() == [0, 0]",
     "buffer": "b = buffer.RankingBuffer(2); b.add([[1]], [1], (1, 1, 1)); assert b.sample(5)[0].shape == (5, 1)",
+}
+TORCH_ONLY = {
     "bc": """
-import torch
 net = torch.nn.Linear(2, 3)
-policy = lambda obs: torch.distributions.Categorical(logits=net(obs))
-bc.bc_step(policy, torch.optim.Adam(net.parameters()), torch.ones(4, 2), [0, 1, 2, 0])""",
-    "checkpoint": """
+bc.bc_step(net, torch.optim.Adam(net.parameters()), torch.ones(4, 2), [0, 1, 2, 0])""",
+    "training/checkpoint": """
 checkpoint.save_checkpoint("c.pt", {"random": checkpoint.random_state()})
 checkpoint.set_random_state(checkpoint.load_checkpoint("c.pt")["random"])""",
-    "one_hot": """
-import torch
+    "training/one_hot": """
 encoder = one_hot.OneHotEncoder((3, 2), sizes=(4, 5))
 assert one_hot.OneHotLinear(encoder.num_inputs, 6)(encoder(torch.ones(8, 3, 2, dtype=torch.uint8))).shape == (8, 6)""",
 }
-TORCH = {"bc", "checkpoint", "one_hot"}
 
 
 def run(code, cwd):
     return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name", COPYABLE)
-def test_a_copyable_file_works_alone_in_an_empty_folder(name, tmp_path):
-    shutil.copy(PACKAGE / f"{name}.py", tmp_path)
-    others = {"rapid_wrappers", "gymnasium", "minigrid"} | (set() if name in TORCH else {"torch"})
-    run(f"import sys, {name}\n{COPYABLE[name]}\nassert not {others} & set(sys.modules), sys.modules.keys()", tmp_path)
+def copy_and_use(files, folder):
+    """Code that imports each copied file from a folder of its own, and uses it."""
+    code = ["import sys"]
+    for file, use in files.items():
+        name = Path(file).name
+        (folder / name).mkdir()
+        shutil.copy(PACKAGE / f"{file}.py", folder / name)
+        code.append(f"sys.path[0] = {str(folder / name)!r}\nimport {name}\n{use}")
+    return "\n".join(code)
+
+
+def test_the_numpy_files_work_when_copied_alone(tmp_path):
+    others = {"rapid_wrappers", "gymnasium", "minigrid", "torch"}
+    run(f"{copy_and_use(NUMPY_ONLY, tmp_path)}\nassert not {others} & set(sys.modules), sys.modules.keys()", tmp_path)
+
+
+def test_the_torch_files_work_when_copied_alone(tmp_path):
+    others = {"rapid_wrappers", "gymnasium", "minigrid"}
+    code = f"import torch\n{copy_and_use(TORCH_ONLY, tmp_path)}"
+    run(f"{code}\nassert not {others} & set(sys.modules), sys.modules.keys()", tmp_path)
 
 
 def test_importing_the_package_loads_neither_torch_nor_an_environment_family(tmp_path):
-    heavy = {"torch", "minigrid", "miniworld", "mujoco", "pyglet", "stable_baselines3", "numba", "pygame"}
+    heavy = {"torch", "minigrid", "miniworld", "mujoco", "pyglet", "stable_baselines3", "numba", "pygame", "tyro"}
     run(f"import sys, rapid_wrappers, rapid_wrappers.envs; assert not {heavy} & set(sys.modules)", tmp_path)
 
 
@@ -72,15 +85,13 @@ def test_a_missing_minigrid_is_named_with_the_extra_to_install(tmp_path):
 @pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("__init__")])
 def test_public_names_and_all_agree(module):
     tree = ast.parse((PACKAGE.parent / f"{module.replace('.', '/')}.py").read_text())
-    defined = {
-        n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")
-    }
-    exported = next(
-        ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"
-    )
+    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    assigned = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    (exported,) = (set(ast.literal_eval(n.value)) for n in tree.body
+                   if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__")  # fmt: skip
     protocols = {"Counts"}
-    constants = {name for name in exported if name.isupper()}
-    assert defined - protocols == set(exported) - constants
+    assert {name for name in defined if not name.startswith("_")} - protocols <= exported
+    assert exported <= defined | assigned
 
 
 def test_every_public_name_of_the_package_can_be_imported():

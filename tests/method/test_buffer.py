@@ -227,7 +227,7 @@ def test_a_loaded_buffer_continues_like_the_saved_one(with_counter, filled):
         ({"episodes": {"rows": np.array([3.0, 3.0])}}, "`rows`"),
         ({"state_ids": np.arange(6)}, "no `counter`"),
         ({"num_added": 1}, "before 1"),
-        ({"num_added": 3.7}, "`num_added`"),
+        ({"num_added": 3.7}, "state_dict"),
         ({"rng": None}, "state_dict"),
         ({"rng": {"bit_generator": "PCG64"}}, "state_dict"),
     ],

@@ -27,31 +27,32 @@ def report(logs, conclusions=(), **options):
     return Report("Title", [*conclusions], results, comparisons, write_caption(runs, runs[:0]), list_commands(runs))
 
 
-def two_methods(**options):
-    return report({("Env-v0", name, seed): log([0.5] * 200) for name in "ab" for seed in (1, 2)}, **options)
+@pytest.fixture(scope="module")
+def two_methods():
+    logs = {("Env-v0", name, seed): log([0.5] * 200) for name in "ab" for seed in (1, 2)}
+    return report(logs, ["**Holds:** nothing."], success=True)._replace(commands=["a: python a.py"])
 
 
-def test_a_markdown_page_has_all_parts_in_order():
-    shown = two_methods(conclusions=["**Holds:** nothing."])._replace(commands=["a: python a.py"])
-    text = markdown_page(shown, "curves.png")
+def test_a_markdown_page_has_all_parts_in_order(two_methods):
+    text = markdown_page(two_methods, "curves.png")
+    caption = two_methods.caption
     parts = ("# Title\n", "**Holds:** nothing.\n", "|     | experiment   |", "Frames are in millions.", "| a and b |",
-             "Each row compares two", "![curves](curves.png)\n", shown.caption, "    a: python a.py\n")  # fmt: skip
+             "Each row compares two", "![curves](curves.png)\n", caption, "    a: python a.py\n")  # fmt: skip
     positions = [text.index(part) for part in parts]
     assert positions == sorted(positions) and text.endswith("\n") and not text.endswith("\n\n")
 
 
-def test_a_section_has_no_title_and_no_commands():
-    shown = two_methods()._replace(commands=["a: python a.py"])
-    text = section(shown, "../results/curves.png")
-    assert text.endswith(f"![Title](../results/curves.png)\n\n*{shown.caption}*\n")
+def test_a_section_has_no_title_and_no_commands(two_methods):
+    text = section(two_methods, "../results/curves.png")
+    assert text.endswith(f"![Title](../results/curves.png)\n\n*{two_methods.caption}*\n")
     assert "# Title" not in text and "python a.py" not in text and "| a and b |" in text
 
 
-def test_only_columns_that_are_there_are_explained():
+def test_only_columns_that_are_there_are_explained(two_methods):
     text = markdown_page(report({("Env-v0", "a", 1): log([0.5] * 200)}), "")
     assert "Column `to X`" in text and "Column `last`" in text
     assert not any(words in text for words in ("paper X", "`Table 1`", "`95 %`", "`success`", "`>=`", "Each row"))
-    text = markdown_page(two_methods(success=True), "")
+    text = markdown_page(two_methods, "")
     assert "Column `95 %`" in text and "Column `success`" in text and "Each row" in text
 
 

@@ -110,7 +110,7 @@ def test_environments_and_methods_are_kept_apart_and_a_seed_may_not_come_twice(u
     runs, curves = update(*folders[:3])
     expected = {("Env-v0", "my__method", 1), ("Env-v0", "ppo", 1), ("Other-v0", "ppo", 1)}
     assert set(runs.set_index(RUN).index) == set(curves.set_index(RUN).index) == expected
-    with pytest.raises(ValueError, match=r"one run a seed, got .*ppo__1__0 and .*ppo__1__5"):
+    with pytest.raises(ValueError, match=r"one run per seed, got .*ppo__1__0 and .*ppo__1__5"):
         update(*folders)
 
 

@@ -43,18 +43,18 @@ CLAIM = (
 
 
 def test_a_process_that_ends_before_anything_was_written_leaves_no_folder(tmp_path):
-    assert run(CLAIM + "raise KeyboardInterrupt", tmp_path).stderr == "interrupted, before there was anything to save\n"
+    assert run(CLAIM + "raise KeyboardInterrupt", tmp_path).stderr == "interrupted before there was anything to save\n"
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("error", "traceback"), [("OSError(errno.ENOSPC, 'No space left')", False), ("ValueError('a fault')", True)]
 )
-def test_the_last_words_of_a_process_are_the_error_and_how_to_go_on(tmp_path, error, traceback):
+def test_the_last_words_of_a_process_are_the_error_and_how_to_resume(tmp_path, error, traceback):
     ended = run(f"{CLAIM}open('a b/c.pt', 'w').close(); raise {error}", tmp_path)
     assert ended.returncode == 1
     assert ("Traceback" in ended.stderr) == traceback
-    assert ended.stderr.endswith("the last checkpoint is still there: --resume 'a b'\n")
+    assert ended.stderr.endswith("resume from the last checkpoint: --resume 'a b'\n")
 
 
 def test_a_process_is_described_by_command_commit_and_machine(tmp_path, monkeypatch):

@@ -63,25 +63,29 @@ def filled(observations, episodes=9, **kwargs):
     return buffer
 
 
+def views(n):
+    return np.random.default_rng(n).integers(1, 3, (n, 7, 7, 3), np.uint8)
+
+
 @pytest.mark.parametrize(
-    "observations",
+    ("observations", "episodes"),
     [
-        lambda n: np.random.default_rng(n).integers(1, 3, (n, 7, 7, 3), np.uint8),
-        lambda n: np.random.default_rng(n).integers(0, 256, (n, 60, 80, 3), np.uint8),
-        lambda n: np.random.default_rng(n).integers(0, 256, (n, 36, 36, 1), np.uint8),
-        lambda n: np.random.default_rng(n).normal(size=(n, 17)),
-        lambda n: np.arange(n),
+        (views, 9),
+        (views, 1),
+        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 60, 80, 3), np.uint8), 9),
+        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 36, 36, 1), np.uint8), 1),
+        (lambda n: np.random.default_rng(n).normal(size=(n, 17)), 9),
+        (lambda n: np.arange(n), 1),
     ],
 )
-@pytest.mark.parametrize("episodes", [1, 9])
 def test_a_buffer_of_any_observations_is_drawn(observations, episodes, tmp_path):
-    import matplotlib.pyplot as plt
+    import matplotlib.image
 
-    figure = draw_buffer(filled(observations, episodes))
-    figure.savefig(tmp_path / "buffer.png")
-    assert plt.imread(tmp_path / "buffer.png")[..., :3].std() > 0.05
+    figure = draw_buffer(filled(observations, episodes), frames=4)
+    figure.savefig(tmp_path / "buffer.png", dpi=40)
+    assert matplotlib.image.imread(tmp_path / "buffer.png")[..., :3].std() > 0.05
     texts = [text.get_text() for sub in figure.subfigs for text in sub.findobj(lambda x: hasattr(x, "get_text"))]
-    assert any(f"{episodes - 1} episodes ago" in text or "0 episodes ago" in text for text in texts)
+    assert any("0 episodes ago" in text for text in texts)
 
 
 def test_an_empty_buffer_is_refused():
