@@ -28,7 +28,8 @@ class EnvironmentArgs:
     env_id: str = "rapid/MultiRoom-N7-S4-v0"
     """any environment with array observations and discrete actions, MiniGrid's own ids included"""
     engine: Literal["native", "sync", "async"] | None = None
-    """native: compiled, the default for rapid/MultiRoom and rapid/KeyCorridor; sync or async: Gymnasium's"""
+    """step in compiled code (native; rapid/MultiRoom and rapid/KeyCorridor only, their default), in this process (sync)
+    or in one process each (async)"""
     num_envs: int = 16
     """number of parallel environments"""
 
@@ -94,7 +95,8 @@ class RAPIDArgs:
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
     bc_target_loss: float = 0.3
-    """pause imitation until the next rollout below this loss, before it learns the buffer by heart; 0: never (paper)"""
+    """pause imitation until the next rollout once its loss is below this, as an agent that knows the buffer by heart
+    stops exploring; 0: never (paper)"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J; default: never)"""
     whole_episodes: bool = False

@@ -27,7 +27,8 @@ class EnvironmentArgs:
     env_id: str = "rapid/MazeS5-v0"
     """any environment with uint8 images (height, width, channels) and discrete actions; MiniGrid is drawn in pixels"""
     engine: Literal["sync", "async"] | None = None
-    """Gymnasium's; default: async for MiniWorld's environments, which disturb each other in one process, else sync"""
+    """step in this process (sync, the default) or in one process each (async, the default for MiniWorld's environments,
+    which disturb each other in one process)"""
     num_envs: int = 8
     """number of parallel environments"""
 
@@ -98,7 +99,8 @@ class RAPIDArgs:
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
     bc_target_loss: float = 0.8
-    """pause imitation until the next rollout below this loss, before it learns the buffer by heart; 0: never (paper)"""
+    """pause imitation until the next rollout once its loss is below this, as an agent that knows the buffer by heart
+    stops exploring; 0: never (paper)"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J; default: never)"""
     whole_episodes: bool = False

@@ -30,7 +30,7 @@ class EnvironmentArgs:
     env_id: str = "rapid/SparseSwimmer-v0"
     """any environment with continuous actions (a Box); observations that are no array are flattened"""
     engine: Literal["sync", "async"] = "sync"
-    """Gymnasium's, in this process or in one process per environment"""
+    """step the environments in this process (sync) or in one process each (async)"""
     num_envs: int = 16
     """number of parallel environments"""
 
@@ -82,7 +82,7 @@ class RAPIDArgs:
     paper: bool = False
     """start from the paper's setting (1 environment, 5M frames, no forgetting, ...); other flags override it"""
     ppo_loss: bool = False
-    """use PPO's losses beside imitation (try it first where a goal pays; off in the paper; on without imitation)"""
+    """add PPO's losses to imitation: try it first if only a goal pays (off in the paper; on without imitation)"""
     bc_loss: Literal["mse", "nll"] = "nll"
     """mse: squared distance of the mean, which keeps the deviation (the authors'); nll: negative log-likelihood"""
     local_score: Literal["std", "distance"] = "std"
@@ -104,7 +104,8 @@ class RAPIDArgs:
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
     bc_target_share: float = 0.9
-    """pause imitation until the next rollout below this share of the policy's variance (bc_target); 0: never (paper)"""
+    """pause imitation until the next rollout once its squared error is below this share of the policy's variance: what
+    is left to learn is the noise of the best episodes; 0: never (paper)"""
     bc_anneal_until: int | None = None
     """anneal the frequency of imitation to 0 at this frame (Appendix J; default: never)"""
     whole_episodes: bool = False

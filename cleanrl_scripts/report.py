@@ -94,15 +94,14 @@ def make_files(args):
     paper = PaperResults(PAPER)
     runs, curves = collect(args.runs, args.out, paper, args.thresholds, args.success, args.commit)
     report, drawn, main = make_report(runs, curves, args, paper)
-    pictures = draw_curves(drawn, main, paper, args.share_y)
     files = {args.out / name: content for name, content in kept_files(runs, curves).items()}
+    if args.readme:  # before the picture, which takes a while: the file may lack the marks
+        text = replace_section(args.readme, args.out.resolve().name, readme_section(report, args))
+        files[args.readme] = text.encode()
+    pictures = draw_curves(drawn, main, paper, args.share_y)
     files |= {args.out / f"curves.{kind}": picture for kind, picture in pictures.items()}
     files[args.out / "tables.md"] = markdown_page(report, "curves.png").encode()
     files[args.out / "index.html"] = html_page(report, pictures["svg"]).encode()
-    if args.readme:
-        files[args.readme] = replace_section(
-            args.readme, args.out.resolve().name, readme_section(report, args)
-        ).encode()
     return report.results, files
 
 

@@ -25,11 +25,13 @@ __all__ = ["POINTS", "RUN", "RunLog", "collect", "kept_files", "parse_name", "re
 RUN = ["env_id", "experiment", "seed"]
 """Columns that identify a run."""
 POINTS = 250
-"""About as many points has a curve."""
+"""A curve has about as many points."""
 _RETURN, _PROCESS = "charts/episodic_return", "process/text_summary"
 _NOTED = ["command", "commit", "machine"]  # by the script, in its event file
 
+Name = tuple[str, str, int]  # environment, experiment, seed
 Tables = tuple[pd.DataFrame, pd.DataFrame]
+NewRuns = dict[Name, tuple[dict[str, Any], pd.DataFrame]]
 
 
 class RunLog(NamedTuple):
@@ -45,7 +47,7 @@ class RunLog(NamedTuple):
     """command, commit and machine; of a resumed run each different one, with " / " in between"""
 
 
-def parse_name(folder: Path) -> tuple[str, str, int]:
+def parse_name(folder: Path) -> Name:
     """Environment, experiment and seed from the name of a run's folder.
 
     Raises:
@@ -82,7 +84,7 @@ def read_log(folder: Path) -> RunLog:
 
 
 def summarize_run(
-    name: tuple[str, str, int], log: RunLog, thresholds: Sequence[float] = (), success: bool = False
+    name: Name, log: RunLog, thresholds: Sequence[float] = (), success: bool = False
 ) -> tuple[dict[str, Any], pd.DataFrame] | None:
     """A run's row of ``runs`` and its rows of ``curves``.
 
@@ -155,7 +157,7 @@ def collect(
     folders: Iterable[Path], kept: Path, paper: PaperResults, thresholds: Sequence[float] = (), success: bool = False,
     commit: str = "",
 ) -> Tables:  # fmt: skip
-    """Join new runs to those that a report has kept; of a run in both the longer one stays.
+    """Join new runs to those that a report has kept; if a run is in both, the longer one stays.
 
     Prints which runs are left out and which are in both.
 
@@ -171,7 +173,7 @@ def collect(
         ``runs`` and ``curves``, sorted by environment, experiment and seed.
 
     Raises:
-        ValueError: If a folder is no run's or the CSVs are damaged, if a seed comes twice, if thresholds or success
+        ValueError: If a folder is not a run's or the CSVs are damaged, if a seed comes twice, if thresholds or success
             differ from the CSVs, or if no run remains.
     """
     new = _read_new(folders, thresholds, success, commit)
@@ -188,10 +190,8 @@ def collect(
     return _sort(runs, paper), _sort(curves, paper)
 
 
-def _read_new(
-    folders: Iterable[Path], thresholds: Sequence[float], success: bool, commit: str
-) -> dict[tuple[str, str, int], tuple[dict[str, Any], pd.DataFrame]]:
-    by_name: dict[tuple[str, str, int], Path] = {}
+def _read_new(folders: Iterable[Path], thresholds: Sequence[float], success: bool, commit: str) -> NewRuns:
+    by_name: dict[Name, Path] = {}
     for folder in sorted(folders):
         if by_name.setdefault(name := parse_name(folder), folder) != folder:
             raise ValueError(f"expected one run per seed, got {by_name[name]} and {folder}: use --exp-name")
@@ -208,15 +208,17 @@ def _read_new(
     return new
 
 
-def _drop_shorter(new: dict[tuple[str, str, int], tuple[dict[str, Any], pd.DataFrame]], old: pd.DataFrame) -> None:
-    for *name, frames in old[[*RUN, "frames"]].itertuples(index=False, name=None):
-        if (run := new.get((name[0], name[1], name[2]))) and run[0]["frames"] != frames:
-            print(f"{' '.join(map(str, name))}: {run[0]['frames']} frames now, {frames} before; the longer is kept")
-            if run[0]["frames"] < frames:
-                del new[name[0], name[1], name[2]]
+def _drop_shorter(new: NewRuns, old: pd.DataFrame) -> None:
+    """Remove the new runs that are shorter than the old ones of the same name."""
+    for name, before in zip(_names(old), old.frames, strict=True):
+        now = new[name][0]["frames"] if name in new else before
+        if now != before:
+            print(f"{' '.join(map(str, name))}: {now} frames now, {before} before; the longer is kept")
+        if now < before:
+            del new[name]
 
 
-def _names(table: pd.DataFrame) -> list[tuple[str, str, int]]:
+def _names(table: pd.DataFrame) -> list[Name]:
     return list(table[RUN].itertuples(index=False, name=None))
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from rliable import metrics
 from rliable.library import get_interval_estimates
 
 __all__ = [
@@ -113,26 +114,14 @@ def estimate(statistic: Callable[..., NDArray], *scores: NDArray) -> Estimate:
 
 
 def interquartile_mean(scores: NDArray) -> NDArray:
-    """Mean of the middle half of all scores: rliable's ``aggregate_iqm``, in a tenth of its time.
-
-    Args:
-        scores: Shape (runs, tasks).
-
-    Returns:
-        Shape (1,).
-
-    >>> interquartile_mean(np.array([[0.0, 1.0], [2.0, 9.0]]))
-    array([1.5])
-    """
-    cut = scores.size // 4
-    middle = np.partition(scores, (cut, scores.size - cut - 1), axis=None)[cut : scores.size - cut]
-    return np.array([middle.mean()])
+    """Mean of the middle half of all ``scores (runs, tasks)``, by rliable, as an array of shape (1,)."""
+    return np.array([metrics.aggregate_iqm(scores)])
 
 
 def probability_of_improvement(first: NDArray, second: NDArray) -> NDArray:
     """Probability that a run of the first is better than one of the second on the same task, mean over tasks.
 
-    A tie counts as half. It is rliable's ``probability_of_improvement``, in a tenth of its time.
+    A tie counts as half. By rliable.
 
     Args:
         first: Shape (runs of the first, tasks).
@@ -140,13 +129,8 @@ def probability_of_improvement(first: NDArray, second: NDArray) -> NDArray:
 
     Returns:
         Shape (1,).
-
-    >>> probability_of_improvement(np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]]))
-    array([0.625])
     """
-    pairs = first[:, None], second[None]  # (runs of the first, runs of the second, tasks)
-    better = (pairs[0] > pairs[1]).sum(axis=(0, 1)) + 0.5 * (pairs[0] == pairs[1]).sum(axis=(0, 1))
-    return np.array([np.mean(better / (len(first) * len(second)))])
+    return np.array([metrics.probability_of_improvement(first, second)])
 
 
 class Comparison(NamedTuple):

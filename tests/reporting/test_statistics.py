@@ -1,9 +1,5 @@
 import numpy as np
 import pandas as pd
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rliable import metrics
 
 from rapid_wrappers.reporting.statistics import (
     bootstrap,
@@ -52,17 +48,6 @@ def test_a_bootstrap_is_repeatable_and_leaves_the_global_generator_alone():
     np.testing.assert_equal(np.random.get_state(), before)  # noqa: NPY002
     value, low, high = first
     assert value.shape == (4,) and np.all((low < value) & (value < high))
-
-
-SCORES = st.sampled_from([0.0, 0.25, 0.3, 0.5, 1.0])  # so few that ties are common
-
-
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.data())
-def test_interquartile_mean_and_probability_are_rliables(first_seeds, second_seeds, tasks, data):
-    x, y = (np.array(data.draw(st.lists(st.lists(SCORES, min_size=tasks, max_size=tasks), min_size=n, max_size=n)))
-            for n in (first_seeds, second_seeds))  # fmt: skip
-    assert interquartile_mean(x)[0] == metrics.aggregate_iqm(x)
-    assert probability_of_improvement(x, y)[0] == pytest.approx(metrics.probability_of_improvement(x, y), abs=1e-12)
 
 
 def test_experiments_are_compared_on_the_tasks_that_both_have_with_as_many_seeds_of_each():

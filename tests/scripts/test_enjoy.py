@@ -1,80 +1,73 @@
-"""enjoy.py on real runs of all three scripts, as a user calls it."""
+"""enjoy.py on real runs; the suite opens a run of each script in it."""
 
+import contextlib
 import os
 import re
-import subprocess
 import sys
-from dataclasses import replace
+from pathlib import Path
 
-import gymnasium as gym
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
-from tests.conftest import SCRIPTS, import_script
+from rapid_wrappers.training.environments import make_eval_envs
+from tests.conftest import SCRIPTS, import_script, run_script
+from tests.scripts.small_envs import MAZE, SWIMMER
 
 enjoy = import_script("enjoy.py")
-RUNS = {
-    "ppo_rapid.py": ("--env-id", "rapid/MultiRoom-N2-S4-v0", "--total-timesteps", "20480"),
-    "ppo_rapid_cnn.py": ("--num-envs", "2", "--num-steps", "64", "--total-timesteps", "128"),
-    "ppo_rapid_continuous_action.py": ("--env-id", "rapid/SparseInvertedPendulum-v0", "--total-timesteps", "4096"),
-}
-
-
-def call(script, *argv, cwd):
-    result = subprocess.run(
-        [sys.executable, str(SCRIPTS / script), *map(str, argv)], cwd=cwd, capture_output=True, text=True, timeout=180
-    )
-    return result.returncode, result.stdout + result.stderr
+GRID = "rapid/MultiRoom-N2-S4-v0"
+SMALL = ("--num-envs", 2, "--num-steps", 48, "--update-epochs", 1, "--bc-batch-size", 32)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    for script, argv in RUNS.items():
-        code, out = call(script, *argv, cwd=folder)
-        assert code == 0, out
-    return {script: next((folder / "runs").glob(f"*__{script[:-3]}__*")) for script in RUNS}
+def run(tmp_path_factory):
+    """Folder of a run of ppo_rapid.py."""
+    with contextlib.chdir(tmp_path_factory.mktemp("runs")):
+        folder = run_script("ppo_rapid.py", "--env-id", GRID, *SMALL, "--total-timesteps", 192)["run"].folder
+        return Path(folder).resolve()
 
 
-@pytest.mark.parametrize("script", list(RUNS))
-def test_it_plays_the_policy_of_each_script(runs, script, tmp_path):
-    code, out = call("enjoy.py", runs[script], "--episodes", 4, "--sheet", tmp_path / "s.png", "--sheet-rows", 1,
-                     "--sheet-columns", 3, cwd=tmp_path)  # fmt: skip
-    assert code == 0, out
-    assert re.search(r"frames of training, 4 episodes, sampled \(95 % intervals\)", out)
-    assert re.search(r"^return   [\d.]+ \([\d.]+ to [\d.]+\)$", out, re.M)
-    assert re.search(r"^success  [\d.]+ \([\d.]+ to [\d.]+\)", out, re.M)
-    picture = plt.imread(tmp_path / "s.png")
-    assert picture.std() > 0.05
-    assert not (runs[script] / "s.png").exists()
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
-def test_a_video_is_recorded_and_shows_something(runs, tmp_path):
-    code, out = call("enjoy.py", runs["ppo_rapid.py"], "--episodes", 1, "--video", cwd=tmp_path)
-    assert code == 0, out
-    (video,) = tmp_path.glob("videos/*-enjoy-*/*.mp4")
-    assert video.stat().st_size > 1000
+def load(run, num_envs=3):
+    script, args, state = enjoy.load(run, None, None)
+    envs = make_eval_envs(args.env_id, script.wrap_env, num_envs, args.engine)
+    agent = script.make_agent(envs, args)
+    agent.load_state_dict(state["parts"]["agent"])
+    return envs, agent
 
 
-def load(run):
-    script, args, state = enjoy.load(run)
-    envs = script.make_eval_envs(replace(args, num_envs=3))
-    return state, envs, enjoy.make_agent(script, args, state, envs)
+def test_it_tells_return_length_and_success_of_a_run_or_a_checkpoint(run, capsys):
+    for path, how in ((run, "sampled"), (run / "checkpoint.pt", "greedy")):
+        run_script("enjoy.py", path, "--episodes", 5, "--greedy" if how == "greedy" else "--no-greedy")
+        out = capsys.readouterr().out
+        assert f"{GRID}, 192 frames of training, 5 episodes, {how} (95 % intervals):" in out
+        for name in ("return", "length", "success"):
+            assert re.search(rf"^{name} +[\d.]+ \([\d.]+ to [\d.]+\)", out, re.M)
 
 
-@pytest.mark.parametrize("script", list(RUNS))
-def test_the_network_is_that_of_the_run_and_the_same_seed_plays_the_same(runs, script):
-    state, envs, agent = load(runs[script])
-    for name, value in agent.state_dict().items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, state["agent"][name])
+def test_pictures_of_episodes_and_of_the_buffer_show_something(run, capsys):
+    import matplotlib.image
+
+    run_script("enjoy.py", run, "--episodes", 1, "--sheet", "s.png", "--sheet-rows", 1, "--sheet-columns", 2,
+               "--buffer", "b.png")  # fmt: skip
+    out = capsys.readouterr().out
+    assert "sheet:   s.png" in out and "buffer:  b.png" in out
+    for name in ("s.png", "b.png"):
+        assert matplotlib.image.imread(name)[..., :3].std() > 0.05
+    assert {path.suffix for path in run.iterdir()} <= {"", ".pt", ".cleanrl_model"} | {
+        path.suffix for path in run.glob("events*")
+    }
+
+
+def test_the_same_seed_plays_the_same(run):
+    envs, agent = load(run)
     played = []
     for greedy, seed in ((False, 5), (False, 5), (False, 6), (True, 5), (True, 6)):
-        act = enjoy.make_policy(agent, envs.single_action_space, greedy, seed)
+        act = enjoy.make_policy(agent, greedy, seed)
         observations, _ = envs.reset(seed=1)
         actions = []
         for _ in range(30):
@@ -83,82 +76,86 @@ def test_the_network_is_that_of_the_run_and_the_same_seed_plays_the_same(runs, s
         played.append(np.array(actions))
     assert np.array_equal(played[0], played[1]) and not np.array_equal(played[0], played[2])
     assert np.array_equal(played[3], played[4]) and not np.array_equal(played[0], played[3])
-    assert envs.action_space.contains(actions[-1].astype(envs.action_space.dtype)) or script.endswith("action.py")
+    assert envs.action_space.contains(actions[-1])
     envs.close()
 
 
-def test_sampled_actions_have_the_policys_probabilities(runs):
-    _, envs, agent = load(runs["ppo_rapid.py"])
-    observations = np.repeat(envs.reset(seed=1)[0][:1], 4000, axis=0)
-    act = enjoy.make_policy(agent, envs.single_action_space, False, 0)
-    shares = np.bincount(act(observations), minlength=envs.single_action_space.n) / 4000
-    with torch.no_grad():
-        probabilities = agent.get_logits(torch.as_tensor(observations[:1])).softmax(-1)[0].numpy()
-    np.testing.assert_allclose(shares, probabilities, atol=0.03)
-    envs.close()
+def test_it_plays_in_another_environment_with_the_same_spaces(run, capsys):
+    run_script("enjoy.py", run, "--episodes", 2, "--env-id", "MiniGrid-Empty-5x5-v0")
+    assert "MiniGrid-Empty-5x5-v0, 192 frames of training, 2 episodes" in capsys.readouterr().out
 
 
-def test_actions_that_do_not_start_at_zero():
-    space = gym.spaces.Discrete(3, start=5)
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--sheet", "nowhere/s.png"), "expected a PNG file in an existing folder"),
+        (("--buffer", "b.jpg"), "expected a PNG file"),
+        (("--episodes", 0), "expected `episodes` to be positive"),
+        (("--env-id", "rapid/Nothing-v0"), "doesn't exist"),
+        (("--env-id", "CartPole-v1"), "expected an environment with the spaces of the run's, got CartPole-v1"),
+    ],
+)
+def test_bad_input_ends_with_one_clear_line(run, argv, message):
+    with pytest.raises(SystemExit, match=rf"^error: .*{message}"):
+        run_script("enjoy.py", run, *argv)
+    assert os.listdir() == []
 
-    class Agent:
-        def act(self, obs, generator=None):
-            return np.ones(len(obs), int)
 
-    assert enjoy.make_policy(Agent(), space, True, 0)(np.zeros((2, 1))).tolist() == [6, 6]
+def test_a_missing_checkpoint_is_said():
+    with pytest.raises(SystemExit, match="error: no checkpoint at nowhere"):
+        run_script("enjoy.py", "nowhere")
 
 
-def test_bad_input_ends_with_a_clear_message(runs, tmp_path):
-    for argv, message in (
-        (("nothing",), "no checkpoint at nothing"),
-        ((runs["ppo_rapid.py"], "--sheet", "nowhere/s.png"), "expected a PNG file in a folder that is there"),
-        ((runs["ppo_rapid.py"], "--episodes", 0), "expected `episodes` to be positive"),
-        ((runs["ppo_rapid.py"], "--env-id", "rapid/Nothing-v0"), "doesn't exist"),
-        ((runs["ppo_rapid.py"], "--env-id", "CartPole-v1"), "size mismatch"),
-    ):
-        code, out = call("enjoy.py", *argv, cwd=tmp_path)
-        assert code == 1 and message in out and "Traceback" not in out, out
-    state = load_checkpoint(runs["ppo_rapid.py"] / "checkpoint.pt")
-    state["args"]["env_id"] = "os:Nothing-v0"
+def test_a_module_named_by_a_checkpoint_is_imported_only_if_the_user_names_it_too(run, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    state = load_checkpoint(run / "checkpoint.pt")
+    state["args"]["env_id"] = f"this:{GRID}"
     save_checkpoint(tmp_path / "checkpoint.pt", state)
-    with pytest.raises(ValueError, match="as it imports a module"):
-        enjoy.load(tmp_path)
-    save_checkpoint(tmp_path / "checkpoint.pt", {"args": {"other": 1}})
-    with pytest.raises(ValueError, match="expected the checkpoint of a script"):
-        enjoy.load(tmp_path)
-    assert not os.path.exists(tmp_path / "runs")
+    with pytest.raises(ValueError, match="expected `env_id`, because the run's imports a module"):
+        enjoy.load(tmp_path, None, None)
+    assert "this" not in sys.modules
+    assert enjoy.load(tmp_path, None, f"this:{GRID}")[1].env_id == f"this:{GRID}"
 
 
-@pytest.mark.parametrize("script", list(RUNS))
-def test_evaluations_on_the_way_change_nothing_but_their_own_metrics(runs, script, tmp_path):
-    code, out = call(script, *RUNS[script], "--eval-every", 64, "--eval-episodes", 3, "--draw-buffer",
-                     cwd=tmp_path)  # fmt: skip
-    assert code == 0, out
-    (run,) = (tmp_path / "runs").glob("*")
-    with_, without = (read(folder) for folder in (run, runs[script]))
-    evaluations = {tag: with_.pop(tag) for tag in list(with_) if tag.startswith("eval/")}
-    assert set(evaluations) == {"eval/episodic_return", "eval/episodic_length", "eval/success_rate"}
-    assert all(len(points) >= 1 for points in evaluations.values())
-    assert {0 <= rate <= 1 for _, rate in evaluations["eval/success_rate"]} == {True}
-    assert with_ == without
-    events = EventAccumulator(str(run))
-    events.Reload()
-    drawn = [events.Tags()[kind] for kind in ("images", "histograms")]
-    assert drawn == ([[], []] if script == "ppo_rapid_cnn.py" else [["rapid/buffer"], ["rapid/scores"]])  # none ended
-    _, args, state = enjoy.load(run)
-    module = sys.modules[script[:-3]]
-    envs = module.make_eval_envs(args)
-    agent = enjoy.make_agent(module, args, state, envs)
-    again = module.evaluate(args, agent, envs)
-    assert again["episodic_return"] == pytest.approx(
-        evaluations["eval/episodic_return"][-1][1]
-    )  # levels, noise: the same
-    envs.close()
+@pytest.mark.parametrize("name", ["other.py", "../ppo_rapid.py", "enjoy", None, 3])
+def test_a_checkpoint_of_a_script_that_is_not_there_asks_for_it(run, tmp_path, name):
+    state = load_checkpoint(run / "checkpoint.pt")
+    save_checkpoint(tmp_path / "checkpoint.pt", state | {"script": name})
+    with pytest.raises(ValueError, match="expected `script`, because"):
+        enjoy.load(tmp_path, None, None)
+    script, args, _ = enjoy.load(tmp_path, SCRIPTS / "ppo_rapid.py", None)
+    assert (script.__name__, args.env_id) == ("ppo_rapid", GRID)
 
 
-def read(run):
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
-    events.Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if tag != "charts/SPS"]
-    return {tag: [(p.step, str(p.value)) if tag[:5] != "eval/" else (p.step, p.value) for p in events.Scalars(tag)]
-            for tag in tags}  # fmt: skip
+def test_a_script_without_a_network_is_refused(run):
+    with pytest.raises(ValueError, match="expected a script with `make_agent`"):
+        enjoy.load(run, SCRIPTS / "report.py", None)
+
+
+def test_a_checkpoint_of_another_version_of_the_script_opens(run, tmp_path):
+    state = load_checkpoint(run / "checkpoint.pt")
+    state["args"].pop("w1")
+    state["args"]["gone"] = 3
+    save_checkpoint(tmp_path / "checkpoint.pt", state)
+    _, args, _ = enjoy.load(tmp_path, None, None)
+    assert args.w1 == 0.1
+    assert not hasattr(args, "gone")
+
+
+@pytest.mark.slow
+def test_a_video_is_recorded_and_shows_something(run, tmp_path):
+    run_script("enjoy.py", run, "--episodes", 1, "--video")
+    (video,) = tmp_path.glob("videos/*-enjoy-*/*.mp4")
+    assert video.stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "env_id"), [("ppo_rapid_cnn.py", MAZE), ("ppo_rapid_continuous_action.py", SWIMMER)]
+)
+def test_pictures_are_drawn_in_three_dimensions(script, env_id):
+    import matplotlib.image
+
+    folder = run_script(script, "--env-id", env_id, *SMALL, "--total-timesteps", 96)["run"].folder
+    run_script("enjoy.py", folder, "--episodes", 1, "--sheet", "s.png", "--sheet-rows", 1, "--sheet-columns", 3)
+    assert matplotlib.image.imread("s.png").std() > 0.05
