@@ -121,7 +121,7 @@ def interquartile_mean(scores: NDArray) -> NDArray:
 def probability_of_improvement(first: NDArray, second: NDArray) -> NDArray:
     """Probability that a run of the first is better than one of the second on the same task, mean over tasks.
 
-    A tie counts as half. By rliable.
+    A tie counts as half. Equal to rliable's, whose test statistics of SciPy would take minutes for all resamples.
 
     Args:
         first: Shape (runs of the first, tasks).
@@ -129,8 +129,12 @@ def probability_of_improvement(first: NDArray, second: NDArray) -> NDArray:
 
     Returns:
         Shape (1,).
+
+    >>> probability_of_improvement(np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]]))
+    array([0.625])
     """
-    return np.array([metrics.probability_of_improvement(first, second)])
+    difference = first[:, None] - second[None]  # (runs of the first, runs of the second, tasks)
+    return np.array([(0.5 + 0.5 * np.sign(difference)).mean()])
 
 
 class Comparison(NamedTuple):

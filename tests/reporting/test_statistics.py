@@ -1,5 +1,7 @@
 import numpy as np
 import pandas as pd
+import pytest
+from rliable import metrics
 
 from rapid_wrappers.reporting.statistics import (
     bootstrap,
@@ -48,6 +50,15 @@ def test_a_bootstrap_is_repeatable_and_leaves_the_global_generator_alone():
     np.testing.assert_equal(np.random.get_state(), before)  # noqa: NPY002
     value, low, high = first
     assert value.shape == (4,) and np.all((low < value) & (value < high))
+
+
+def test_the_probability_of_improvement_is_rliables():
+    rng = np.random.default_rng(0)
+    for first_seeds, second_seeds, tasks in [(1, 1, 1), (2, 5, 3), (4, 3, 2)]:
+        x, y = (
+            rng.integers(4, size=(n, tasks)) / 4 for n in (first_seeds, second_seeds)
+        )  # so few that ties are common
+        assert probability_of_improvement(x, y)[0] == pytest.approx(metrics.probability_of_improvement(x, y), abs=1e-12)
 
 
 def test_experiments_are_compared_on_the_tasks_that_both_have_with_as_many_seeds_of_each():
