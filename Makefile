@@ -6,6 +6,10 @@ TORCH ?= torch==2.13.0  # the version that the tests run with; the package accep
 PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/pytest
 PARALLEL = --numprocesses auto --maxprocesses 8 --dist worksteal  # each worker takes about 1 GB
 
+# Compile the native engine once; otherwise each worker of the tests would.
+COMPILE = $(VENV)/bin/python -c "import gymnasium as gym, rapid_wrappers.envs; \
+	[gym.make_vec(f'rapid/{name}-v0', 1).reset() for name in ('MultiRoom-N2-S4', 'KeyCorridorS3R1')]"
+
 .PHONY: train lint test test-all benchmark compare docs
 
 train: $(VENV)/installed-scripts
@@ -18,9 +22,11 @@ lint: $(VENV)/installed-test
 	$(VENV)/bin/mypy
 
 test: lint
+	$(COMPILE)
 	$(PYTEST) $(PARALLEL)
 
 test-all: lint
+	$(COMPILE)
 	$(PYTEST) $(PARALLEL) -m "slow or not slow"
 
 benchmark: $(VENV)/installed-test

@@ -129,3 +129,19 @@ def scripted():
 
     yield register
     gym.registry.pop(SCRIPTED)
+
+
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """Fork the workers of the async engine, as is the default as long as OpenGL is not loaded.
+
+    Spawned ones take seconds to import everything.
+    """
+    from gymnasium.vector import AsyncVectorEnv
+
+    from rapid_wrappers.training import environments
+
+    def fork(*arguments, context, **options):
+        return AsyncVectorEnv(*arguments, context="fork", **options)
+
+    monkeypatch.setattr(environments, "AsyncVectorEnv", fork)

@@ -128,8 +128,9 @@ def test_a_checkpoint_of_a_script_that_is_not_there_asks_for_it(run, tmp_path, n
 
 
 def test_a_script_without_a_network_is_refused(run):
+    Path("other.py").touch()
     with pytest.raises(ValueError, match="expected a script with `make_agent`"):
-        enjoy.load(run, SCRIPTS / "report.py", None)
+        enjoy.load(run, Path("other.py"), None)
 
 
 def test_a_checkpoint_of_another_version_of_the_script_opens(run, tmp_path):

@@ -48,6 +48,7 @@ class Ends(ScriptedEnv):
 
 
 @pytest.mark.filterwarnings("ignore:.*share an object", "ignore:.*multi-threaded, use of fork")
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("flags", [(), ("--engine", "async"), ("--truncation-as-termination",)])
 def test_only_a_truncation_bootstraps_and_from_the_true_final_observation(train, scripted, flags):
     """Which the environment overwrites with the next episode's first one."""

@@ -58,6 +58,8 @@ def has_trained():
     return "SPS=" in Path("err").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_to_the_script_and_its_workers_saves_and_stops_all_and_the_run_resumes(start, number):
     process = start(*ENDLESS, "--engine", "async", start_new_session=True)
@@ -75,6 +77,7 @@ def test_a_signal_to_the_script_and_its_workers_saves_and_stops_all_and_the_run_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_an_error_ends_the_workers_too(start):
     argv = (*RUN, "--engine", "async", "--total-timesteps", ROLLOUT)
     folder = run_script(SCRIPT, *argv)["run"].folder
@@ -83,6 +86,7 @@ def test_an_error_ends_the_workers_too(start):
     assert f"error: {folder}/checkpoint.pt has {ROLLOUT} frames already" in Path("err").read_text()
 
 
+@pytest.mark.slow
 def test_a_closed_output_does_not_keep_a_signal_from_saving(start):
     process = start(*ENDLESS, stdout=subprocess.PIPE)
     wait_for(process, has_trained)
@@ -162,7 +166,7 @@ def update(*keys, **values):
         lambda state: state["parts"].pop("envs"),
         lambda state: state["parts"].pop("episodes"),
         update(envs=None),
-        update("envs", rng=np.zeros((4, 6), np.uint64)),
+        update("envs", rng=np.zeros((4, 5), np.uint64)),
         update("envs", grid=np.zeros((4, 3), np.uint8)),
         update("envs", ready=np.zeros(4, bool)),
         update("episodes", returns=np.zeros(3)),

@@ -12,10 +12,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AsyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rapid_wrappers import bc_step
@@ -282,11 +282,8 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(case, alike):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
-def test_every_engine_gives_the_same_run(case, alike, monkeypatch):
-    def forked(*arguments, context, **options):  # spawned workers would take seconds to import everything
-        return AsyncVectorEnv(*arguments, context="fork", **options)
-
-    monkeypatch.setattr("rapid_wrappers.training.environments.AsyncVectorEnv", forked)
+@pytest.mark.usefixtures("forked_workers")
+def test_every_engine_gives_the_same_run(case, alike):
     assert load_checkpoint(alike / "checkpoint.pt")["args"]["engine"] == case.engines[0]
     for engine in case.engines[1:]:
         run = train(case, cheap(case), "--engine", engine)
@@ -350,7 +347,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one(case, variant, capsys):
     assert_same_run(*folders)
 
 
-def test_evaluations_and_pictures_change_nothing_but_their_own_metrics(case, alike):
+def test_evaluations_and_pictures_change_nothing_but_their_own_metrics(case, alike, monkeypatch):
+    monkeypatch.setitem(matplotlib.rcParams, "figure.dpi", 20)
     run = train(case, cheap(case), "--save-every 100000 --eval-every 1 --eval-episodes 2 --draw-buffer")
     evaluations = {tag: run["tags"].pop(tag) for tag in list(run["tags"]) if tag.startswith("eval/")}
     assert set(evaluations) == {"eval/episodic_return", "eval/episodic_length", "eval/success_rate"}

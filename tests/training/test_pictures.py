@@ -72,9 +72,9 @@ def views(n):
     [
         (views, 9),
         (views, 1),
-        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 60, 80, 3), np.uint8), 9),
+        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 60, 80, 3), np.uint8), 3),
         (lambda n: np.random.default_rng(n).integers(0, 256, (n, 36, 36, 1), np.uint8), 1),
-        (lambda n: np.random.default_rng(n).normal(size=(n, 17)), 9),
+        (lambda n: np.random.default_rng(n).normal(size=(n, 17)), 3),
         (lambda n: np.arange(n), 1),
     ],
 )
