@@ -53,8 +53,18 @@ def array_observations(env: gym.Env) -> gym.Env:
 
 
 def flat_observations(env: gym.Env) -> gym.Env:
-    """Flatten observations that are no array."""
-    return env if isinstance(env.observation_space, spaces.Box) else gym.wrappers.FlattenObservation(env)
+    """Flatten observations that are no array.
+
+    Raises:
+        TypeError: If they have no fixed size, as those of a Sequence or a Graph.
+    """
+    if isinstance(env.observation_space, spaces.Box):
+        return env
+    flat = gym.wrappers.FlattenObservation(env)
+    if not isinstance(flat.observation_space, spaces.Box):
+        raise TypeError(f"expected observations that flatten to one array, got {env.observation_space}: make an array "
+                        "of them with gymnasium.wrappers.TransformObservation")  # fmt: skip
+    return flat
 
 
 def image_observations(env: gym.Env) -> gym.Env:

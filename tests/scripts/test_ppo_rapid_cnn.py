@@ -203,8 +203,7 @@ def test_the_paper_flag_anneals_over_the_whole_run_and_can_be_the_authors_comman
 def test_videos_are_recorded_show_something_and_stay_after_a_resume(train):
     run = train("--env-id", MAZE, *SMALL, "--total-timesteps", 64, "--capture-video")
     videos = {path: path.read_bytes() for path in Path("videos").glob("*/*.mp4")}
-    assert videos
-    assert min(map(len, videos.values())) > 5000
+    assert max(map(len, videos.values())) > 5000  # a whole episode; the last one has hardly begun
     run_script(SCRIPT, "--resume", run["run"].folder, "--total-timesteps", 128)
     assert len(list(Path("videos").glob("*/*.mp4"))) > len(videos)
     assert videos == {path: path.read_bytes() for path in videos}  # none is overwritten

@@ -112,7 +112,7 @@ def test_a_run_killed_at_random_moments_equals_the_one_that_was_not(start):
     with contextlib.chdir("whole"):
         whole = Path(run_script(SCRIPT, *argv)["run"].folder).resolve()
     process = start(*argv)
-    for _ in range(12):
+    for _ in range(8):
         wait_for(process, has_trained)
         time.sleep(rng.uniform(0, 0.3))  # the moment
         process.kill()

@@ -164,3 +164,12 @@ def test_continuous_actions_are_clipped_inside():
     clipped.reset()
     clipped.step(np.array([-3, 0.5], np.float32))
     assert env.action.tolist() == [-1, 0.5]
+
+
+def test_observations_of_no_fixed_size_are_refused():
+    class Words(gym.Env):
+        observation_space = gym.spaces.Sequence(gym.spaces.Discrete(5))
+        action_space = gym.spaces.Box(-1, 1, (1,))
+
+    with pytest.raises(TypeError, match="flatten to one array"):
+        flat_observations(Words())
