@@ -64,6 +64,8 @@ def load(run: Path, script: Path | None, env_id: str | None) -> tuple[Any, Any, 
         script = Path(__file__).parent / os.path.basename(str(name))
         if not isinstance(name, str) or name != script.name or not script.is_file():
             raise ValueError(f"expected `script`, because {name!r:.100} is not beside enjoy.py")
+    if not script.is_file() or script.suffix != ".py":
+        raise ValueError(f"expected `script` to be a Python file, got {script}")
     spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -71,7 +73,9 @@ def load(run: Path, script: Path | None, env_id: str | None) -> tuple[Any, Any, 
     spec.loader.exec_module(module)
     if not hasattr(module, "make_agent"):
         raise ValueError(f"expected a script with `make_agent`, got {script}")
-    defaults, saved = vars(module.Args()), state.get("args", {})  # another version of the script may have more or fewer
+    defaults, saved = vars(module.Args()), state.get("args")  # another version of the script may have more or fewer
+    if not isinstance(saved, dict) or not {"parts", "global_step"} <= set(state):
+        raise ValueError(f"expected the checkpoint of a run, got one without its arguments or parts: {run}")
     args = restore_args(module.Args, defaults | {name: saved[name] for name in saved if name in defaults})
     if ":" in args.env_id and env_id is None:  # a file alone must not import a module
         raise ValueError(f"expected `env_id`, because the run's imports a module: {args.env_id}")
@@ -148,13 +152,16 @@ if __name__ == "__main__":
             raise ImportError("--video needs moviepy: pip install 'rapid-wrappers[video]'")
         torch.set_num_threads(1)
         script, args, state = load(cli.run, cli.script, cli.env_id)
-        envs = make_eval_envs(args.env_id, script.wrap_env, min(cli.num_envs, cli.episodes), args.engine)
+        try:
+            envs = make_eval_envs(args.env_id, script.wrap_env, min(cli.num_envs, cli.episodes), args.engine)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"{args.env_id}: {error}") from error
         agent = script.make_agent(envs, args)
         try:
             agent.load_state_dict(state["parts"]["agent"])
         except RuntimeError as error:
             raise ValueError(
-                f"expected an environment with the spaces of the run's, got {args.env_id}: {error}"
+                f"expected an environment with the spaces of the run's, got {args.env_id}: {str(error).splitlines()[0]}"
             ) from error
     with tqdm(total=cli.episodes, unit=" episodes") as bar:
         act = make_policy(agent, cli.greedy, cli.seed)
@@ -177,7 +184,10 @@ if __name__ == "__main__":
     for wanted in ("sheet", "video"):
         if not getattr(cli, wanted):
             continue
-        env = make_env(args.env_id, script.wrap_env, render_mode="rgb_array")()
+        try:
+            env = make_env(args.env_id, script.wrap_env, render_mode="rgb_array")()
+        except Exception as error:  # an environment without pictures raises anything
+            sys.exit(f"error: {args.env_id} draws no pictures (render_mode='rgb_array'): {str(error).splitlines()[0]}")
         act = make_policy(agent, cli.greedy, cli.seed)
         if wanted == "sheet":
             draw_sheet(env, act, cli.sheet_rows, cli.sheet_columns, cli.seed, cli.sheet)

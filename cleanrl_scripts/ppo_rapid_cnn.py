@@ -68,7 +68,7 @@ class PPOArgs:
     target_kl: float | None = None
     """stop a rollout's epochs above this KL divergence"""
     truncation_as_termination: bool = False
-    """treat a time limit as death, as the authors do, instead of bootstrapping from the final observation"""
+    """treat a time limit as termination, as the authors do, instead of bootstrapping from the final observation"""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class RAPIDArgs:
     """pause imitation until the next rollout once its loss is below this, as an agent that knows the buffer by heart
     stops exploring; 0: never (paper)"""
     bc_anneal_until: int | None = None
-    """anneal the frequency of imitation to 0 at this frame (Appendix J; default: never)"""
+    """anneal the frequency of imitation to 0 at this frame (Appendix J); None: never"""
     whole_episodes: bool = False
     """never cut the last episode kept (Appendix H)"""
     rank: bool = True

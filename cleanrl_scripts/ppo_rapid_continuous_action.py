@@ -68,7 +68,7 @@ class PPOArgs:
     target_kl: float | None = None
     """stop a rollout's epochs above this KL divergence"""
     truncation_as_termination: bool = False
-    """treat a time limit as death, as the authors do, instead of bootstrapping from the final observation"""
+    """treat a time limit as termination, as the authors do, instead of bootstrapping from the final observation"""
     init_std: float = 1.0
     """deviation of the actions at the start, in the environment's units; --bc-loss mse without PPO keeps it"""
     normalize_reward: bool = True
@@ -107,7 +107,7 @@ class RAPIDArgs:
     """pause imitation until the next rollout once its squared error is below this share of the policy's variance: what
     is left to learn is the noise of the best episodes; 0: never (paper)"""
     bc_anneal_until: int | None = None
-    """anneal the frequency of imitation to 0 at this frame (Appendix J; default: never)"""
+    """anneal the frequency of imitation to 0 at this frame (Appendix J); None: never"""
     whole_episodes: bool = False
     """never cut the last episode kept (Appendix H)"""
     rank: bool = True
@@ -223,7 +223,7 @@ if __name__ == "__main__":
         envs = UpdateStatistics(envs, agent.normalize)
         # RAPID
         counter, score = StateCounter(), LOCAL_SCORES[args.local_score]  # by the same statistics for all of an episode
-        local = (lambda states: score(agent.normalize(states).numpy())) if args.score_normalized else score
+        local = (lambda states: score(agent.normalize(states).numpy())) if args.score_normalized else args.local_score
         envs = VectorEpisodeScoringWrapper(envs, local=local, counter=counter, count=bool(args.w2 and args.rapid))
         # end RAPID
     batch_size = args.num_envs * args.num_steps

@@ -180,7 +180,7 @@ class RankingBuffer:
         """
         try:
             loaded = self._parse(state)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
+        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError("expected `state` to be a `state_dict()` of a RankingBuffer") from error
         self._rows, self._size, self._episodes, self._state_ids, self._num_added, self.rng = loaded
 
@@ -229,14 +229,20 @@ class RankingBuffer:
         for name in _EPISODE.names or ():
             episodes[name] = _checked(name, state["episodes"][name], (num_episodes,), _EPISODE[name])
         rows = {name: _checked(name, row, (size, *np.shape(row)[1:])) for name, row in state["rows"].items()}
-        index, _ = (_checked(name, rows.get(name, _NO_IDS), (size,), _NO_IDS.dtype) for name in ("index", "step"))
+        index, step = (_checked(name, rows.get(name, _NO_IDS), (size,), _NO_IDS.dtype) for name in ("index", "step"))
         owners, num_rows = np.unique(index, return_counts=True)
         if not (np.array_equal(owners, episodes["index"]) and np.array_equal(num_rows, episodes["rows"])):
             raise ValueError("expected a `state_dict()` whose episodes and pairs agree")
-        num_added = operator.index(state["num_added"])
+        num_added, lengths = operator.index(state["num_added"]), episodes["length"]
+        if owners.min(initial=0) < 0 or owners.max(initial=-1) >= num_added or (num_rows > lengths).any():
+            raise ValueError(f"expected episodes numbered before {num_added}, no longer ones than their `length`")
+        if step.min(initial=0) < 0 or (step >= lengths[np.searchsorted(owners, index)]).any():
+            raise ValueError("expected each `step` to be within its episode")
         limit = self.capacity + (num_rows.max(initial=1) - 1 if self.whole_episodes else 0)
-        if size > limit or owners.max(initial=-1) >= num_added or not np.isfinite(self._score(episodes)).all():
-            raise ValueError(f"expected finite scores of at most {limit} pairs, of episodes before {num_added}")
+        if size > limit:
+            raise ValueError(f"expected at most {limit} pairs, the `capacity` of this buffer, got {size}")
+        if not np.isfinite(self._score(episodes)).all():
+            raise ValueError("expected finite scores of all episodes")
         if self.counter is None and len(state["state_ids"]):
             raise ValueError("expected a state without `state_ids`, as this buffer has no `counter`")
         ids = self._check_ids(state["state_ids"], episodes["length"].sum())

@@ -45,6 +45,7 @@ def make_cases() -> dict[str, tuple[str, list[str], int]]:
         "cnn-cell": (maze, ["--score-info", "cell"], 12_288),
         "cnn-hash": (maze, ["--hash-bits", "16", "--w2", "0.001", "--local-score", "distinct"], 12_288),
         "continuous-hopper": (mujoco, hopper, 20_480),
+        "continuous-hopper-raw": (mujoco, [*hopper, "--no-score-normalized"], 20_480),
         "continuous-hopper-ppo-loss": (mujoco, [*hopper, "--ppo-loss", "--bc-loss", "mse"], 20_480),
     }
     return cases

@@ -194,7 +194,7 @@ def _read_new(folders: Iterable[Path], thresholds: Sequence[float], success: boo
     by_name: dict[Name, Path] = {}
     for folder in sorted(folders):
         if by_name.setdefault(name := parse_name(folder), folder) != folder:
-            raise ValueError(f"expected one run per seed, got {by_name[name]} and {folder}: use --exp-name")
+            raise ValueError(f"expected one run per seed, got {by_name[name]} and {folder}: leave one out")
     new = {}
     for name, folder in by_name.items():
         log = read_log(folder)

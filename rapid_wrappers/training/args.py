@@ -42,7 +42,7 @@ class RunArgs:
     """Arguments that every script has."""
 
     exp_name: str
-    """name of this experiment (default: the script's; ppo with --no-rapid, paper or paper_ppo with --paper)"""
+    """name of this experiment; unless given, ppo with --no-rapid, and paper or paper_ppo with --paper"""
     seed: int = 1
     """seed of environments, network, minibatches and buffer"""
     torch_deterministic: bool = True

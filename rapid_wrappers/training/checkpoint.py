@@ -17,6 +17,8 @@ import torch
 __all__ = [
     "load_checkpoint",
     "load_optimizer",
+    "load_part",
+    "part_state",
     "random_state",
     "save_atomically",
     "save_checkpoint",
@@ -127,6 +129,25 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
                     entries[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"expected the state of an optimizer of these parameters: {error}") from error
+
+
+def part_state(part: Any) -> Any:
+    """Return the state of a part of a run: a NumPy generator, or anything with a ``state_dict``."""
+    return part.bit_generator.state if isinstance(part, np.random.Generator) else part.state_dict()
+
+
+def load_part(part: Any, state: Any) -> None:
+    """Load a :func:`part_state`.
+
+    Raises:
+        ValueError: Or what the part itself raises, if the state does not fit.
+    """
+    if isinstance(part, np.random.Generator):
+        set_generator_state(part, state)
+    elif isinstance(part, torch.optim.Optimizer):
+        load_optimizer(part, state)
+    else:
+        part.load_state_dict(state)
 
 
 def random_state() -> dict[str, Any]:

@@ -82,4 +82,4 @@ class Log:
         print(f"{frames} frames in {seconds:.0f} s; "
               f"mean return of the last {len(self.returns)} episodes: {self.mean_return}")  # fmt: skip
         if not self.returns:
-            print("if episodes never end, add a limit: gymnasium.wrappers.TimeLimit")
+            print("if episodes never end, limit them: gymnasium.wrappers.TimeLimit")

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from rapid_wrappers.training.args import CHECKPOINT
 from rapid_wrappers.training.checkpoint import (
-    load_optimizer,
+    load_part,
+    part_state,
     random_state,
     save_atomically,
     save_checkpoint,
-    set_generator_state,
     set_random_state,
 )
 from rapid_wrappers.training.environments import (
@@ -51,7 +51,7 @@ def exit_on_error() -> Iterator[None]:
     """End the script with one line, ``error: ...``, for bad input; other errors keep their traceback."""
     try:
         yield
-    except (gym.error.Error, ImportError, OSError, TypeError, ValueError) as error:
+    except (gym.error.Error, ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
 
 
@@ -62,8 +62,8 @@ class Run:
     :meth:`start`, loops over :meth:`iterations`, and calls :meth:`finish`. A checkpoint holds the state of all parts,
     and the *numbers* that change from one rollout to the next.
 
-    The constructor makes a folder under ``runs/`` (or claims the folder of the run to resume), starts tracking, seeds
-    all global generators and chooses the device.
+    The constructor makes a folder under ``runs/`` (or claims the folder of the run to resume), starts tracking and
+    chooses the device.
 
     Args:
         args: The script's arguments, with those of ``RunArgs``.
@@ -88,9 +88,6 @@ class Run:
         self._start_folder()
         if args.track:
             start_tracking(args, self.name)
-        random.seed(args.seed)
-        np.random.seed(args.seed)  # noqa: NPY002
-        torch.manual_seed(args.seed)
         torch.backends.cudnn.deterministic = args.torch_deterministic
         torch.set_num_threads(args.torch_threads)
         self.device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
@@ -103,7 +100,7 @@ class Run:
     # Before the loop
 
     def make_envs(self, wrap_env: WrapEnv) -> VectorEnv:
-        """Choose the engine, if ``args.engine`` does not, and make the environments.
+        """Choose the engine, if ``args.engine`` does not, seed the global generators, and make the environments.
 
         Raises:
             ValueError: If the environment cannot be made, or is not one that the script can take.
@@ -114,6 +111,7 @@ class Run:
         video_folder = f"videos/{self.name}-{int(time.time())}" if self.resumed else f"videos/{self.name}"
         try:
             args.engine, remark = choose_engine(args, wrap_env)
+            self._seed()  # after an environment was tried, which may draw from the global generators
             print(f"{self.name}: {args.num_envs} environments, {args.engine} engine{remark}", flush=True)
             video = video_folder if args.capture_video else None
             envs = make_envs(args.env_id, wrap_env, args.num_envs, args.engine, video_folder=video)
@@ -122,7 +120,7 @@ class Run:
             if args.eval_every:
                 num_envs = min(args.num_envs, args.eval_episodes)
                 self._eval_envs = make_eval_envs(args.env_id, wrap_env, num_envs, args.engine)
-        except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+        except (gym.error.Error, ImportError, OSError, TypeError, ValueError) as error:
             raise ValueError(f"{args.env_id}: {error}") from error
         return envs
 
@@ -201,8 +199,9 @@ class Run:
             "script": self.script,
             "args": vars(self.args),
             "global_step": global_step,
+            "spaces": self._spaces(),
             "recent_returns": list(self.log.returns),
-            "parts": {name: _state_of(part) for name, part in parts.items()},
+            "parts": {name: part_state(part) for name, part in parts.items()},
             "numbers": {name: x.item() if isinstance(x, torch.Tensor) else x for name, x in numbers.items()},
             "random": random_state(),
         }
@@ -254,6 +253,14 @@ class Run:
         self.name = Path(self.folder).resolve().name
         self.model_path = f"{self.folder}/{args.exp_name}.cleanrl_model"
 
+    def _seed(self) -> None:
+        random.seed(self.args.seed)
+        np.random.seed(self.args.seed)  # noqa: NPY002
+        torch.manual_seed(self.args.seed)
+
+    def _spaces(self) -> str:
+        return f"{self._envs.single_observation_space} and {self._envs.single_action_space}"
+
     def _seeds(self, *spawn_key: int) -> list[int]:
         """Return a seed for each environment."""
         sequence = np.random.SeedSequence(self.args.seed, spawn_key=spawn_key)
@@ -267,13 +274,15 @@ class Run:
         global_step = int(state["global_step"])
         if global_step < 1 or global_step % self.batch_size:
             raise ValueError(f"expected whole rollouts of {self.batch_size} frames, got {global_step} frames")
+        if state["spaces"] != self._spaces():
+            raise ValueError(f"expected observations and actions of {state['spaces']}, got {self._spaces()}")
         observations: NDArray | None = None
         if not self._native:  # before the parts, some of which may watch the environments
             engine = self.args.engine
             print(f"episodes in flight start again: environments of the {engine} engine cannot be saved")
             observations, _ = self._envs.reset(seed=self._seeds(global_step))
         for name, part in self._parts.items():
-            _load_state(part, state["parts"][name])
+            load_part(part, state["parts"][name])
         if self._native:
             observations = self._envs.env.load_state_dict(state["parts"]["envs"])
             self._envs.load_state_dict(state["parts"]["episodes"])
@@ -284,16 +293,3 @@ class Run:
 
     def _is_last(self, global_step: int) -> bool:
         return global_step >= self.num_iterations * self.batch_size
-
-
-def _state_of(part: Any) -> Any:
-    return part.bit_generator.state if isinstance(part, np.random.Generator) else part.state_dict()
-
-
-def _load_state(part: Any, state: Any) -> None:
-    if isinstance(part, np.random.Generator):
-        set_generator_state(part, state)
-    elif isinstance(part, torch.optim.Optimizer):
-        load_optimizer(part, state)
-    else:
-        part.load_state_dict(state)

@@ -104,8 +104,11 @@ class EpisodesInFlight:
             if array.shape != own.shape or array.dtype != own.dtype:
                 raise ValueError(f"expected `{name}` to be {own.shape} of {own.dtype}, got {array.shape} {array.dtype}")
             setattr(episodes, name, array)
-        if episodes.lengths.min() < 0:
-            raise ValueError(f"expected `lengths` to be non-negative, got {episodes.lengths}")
+        if episodes.lengths.min() < 0 or not np.isfinite(episodes.returns).all():
+            raise ValueError(
+                f"expected non-negative lengths and finite returns, got {episodes.lengths}, {episodes.returns}"
+            )
+        episodes.lengths[~episodes.active] = 0
         expected = {*names, "actions"} if episodes.lengths.any() or "actions" in state["kept"] else set(names)
         if set(state["kept"]) != expected and (episodes.active.any() or state["kept"]):
             raise ValueError(f"expected {sorted(expected)} of the episodes, got {sorted(state['kept'])}")

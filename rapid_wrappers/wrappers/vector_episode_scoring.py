@@ -169,6 +169,7 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
             if set(state) != set(self.state_dict()):
                 raise ValueError(f"expected the keys of a `state_dict()`, got {list(state)}")
             started, states = bool(state["started"]), state["kept"].get("states")
+            states = None if states is None else np.asarray(states)
             in_flight = EpisodesInFlight.from_state_dict(state, *self._batch, names, self._dtype_and_shape)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError("expected `state` to be a `state_dict()` of a VectorEpisodeScoringWrapper") from error

@@ -10,12 +10,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from rapid_wrappers.training.checkpoint import load_checkpoint
 from tests.conftest import SCRIPTS, assert_equal, import_script, run_script, scalars
+from tests.scripted_env import SCRIPTED
 
 SCRIPT = "ppo_rapid.py"
 GRID = "rapid/MultiRoom-N2-S4-v0"
@@ -200,3 +202,13 @@ def test_a_buffer_that_became_too_small_is_refused(checkpoint):
     Path("runs/small/checkpoint.pt").write_bytes(checkpoint)
     with pytest.raises(SystemExit, match=r"does not fit this run: .* 10 pairs"):
         run_script(SCRIPT, "--resume", "runs/small", "--total-timesteps", 4 * ROLLOUT, "--buffer-size", 10)
+
+
+def test_a_run_does_not_resume_in_an_environment_whose_spaces_have_changed(train, scripted):
+    scripted(lengths=[4], dtype=np.float32)
+    flags = "--num-envs 2 --num-steps 16 --total-timesteps"
+    run = train("--env-id", SCRIPTED, *flags.split(), 32)["run"]
+    gym.registry.pop(SCRIPTED)
+    scripted(lengths=[4], dtype=np.float64)
+    with pytest.raises(SystemExit, match="does not fit this run: expected observations and actions of .*float32"):
+        train("--resume", run.folder, "--total-timesteps", 64)

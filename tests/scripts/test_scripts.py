@@ -254,7 +254,7 @@ def test_its_run_opens_in_enjoy(real, capsys):
 
 def test_a_checkpoint_names_its_script_and_other_scripts_refuse_it(case, real):
     state = load_checkpoint(real["folder"] / "checkpoint.pt")
-    assert list(state) == ["script", "args", "global_step", "recent_returns", "parts", "numbers", "random"]
+    assert list(state) == ["script", "args", "global_step", "spaces", "recent_returns", "parts", "numbers", "random"]
     assert state["script"] == case.script
     assert state["args"] == vars(real["args"])
     other = import_script(next(other.script for other in CASES if other != case))

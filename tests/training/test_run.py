@@ -255,9 +255,9 @@ def test_evaluations_draw_nothing_that_training_would_draw():
 
 
 def test_other_errors_keep_their_traceback():
-    for error in (KeyError, RuntimeError, KeyboardInterrupt):
+    for error in (KeyError, RuntimeError, TypeError, KeyboardInterrupt):
         with pytest.raises(error), exit_on_error():
             raise error
-    for error in (TypeError, ValueError, ImportError, OSError):
+    for error in (ValueError, ImportError, OSError):
         with pytest.raises(SystemExit, match="error: why"), exit_on_error():
             raise error("why")
