@@ -106,7 +106,7 @@ class EpisodesInFlight:
             setattr(episodes, name, array)
         if episodes.lengths.min() < 0 or not np.isfinite(episodes.returns).all():
             raise ValueError(
-                f"expected non-negative lengths and finite returns, got {episodes.lengths}, {episodes.returns}"
+                f"expected non-negative lengths, finite returns, got {episodes.lengths}, {episodes.returns}"
             )
         episodes.lengths[~episodes.active] = 0
         expected = {*names, "actions"} if episodes.lengths.any() or "actions" in state["kept"] else set(names)

@@ -210,5 +210,5 @@ def test_a_run_does_not_resume_in_an_environment_whose_spaces_have_changed(train
     run = train("--env-id", SCRIPTED, *flags.split(), 32)["run"]
     gym.registry.pop(SCRIPTED)
     scripted(lengths=[4], dtype=np.float64)
-    with pytest.raises(SystemExit, match="does not fit this run: expected observations and actions of .*float32"):
+    with pytest.raises(SystemExit, match=r"does not fit this run: expected observations and actions of .*float32"):
         train("--resume", run.folder, "--total-timesteps", 64)
