@@ -4,7 +4,7 @@ python cleanrl_scripts/benchmark.py --suite fig3
 
 python cleanrl_scripts/benchmark.py --env-ids CartPole-v1 --command "python cleanrl_scripts/ppo_rapid.py --w1 0"
 
-Ctrl-C saves and stops. The same command then does what is missing, from the checkpoints that are there.
+Ctrl-C saves and stops. The same command then trains the missing runs, from their checkpoints.
 """
 
 import fcntl
@@ -78,7 +78,7 @@ class Args:
     retries: int = 3
     """number of times to try a failed or lost run again, from its last checkpoint"""
     dry_run: bool = False
-    """show what is missing and measure how long it takes here; keep nothing of it"""
+    """show the missing runs and measure how long it takes here; keep nothing of it"""
     probe_seconds: float = 10.0
     """seconds for which --dry-run trains each experiment to measure its speed"""
     list: bool = False

@@ -80,7 +80,7 @@ class RAPIDArgs:
     w0: float = 1.0
     """weight of the extrinsic score"""
     w1: float = 1.0
-    """weight of the local score; that of pixels differs only by hundredths between episodes"""
+    """weight of the local score, which differs only by hundredths between episodes of pixels"""
     w2: float = 0.0
     """weight of the global score; 0 also stops counting states"""
     score_info: str | None = None

@@ -81,7 +81,7 @@ def read_args(
     paper: Callable[[ArgsType], ArgsType],
     unchangeable: Sequence[str] = (),
 ) -> tuple[ArgsType, dict[str, Any] | None]:
-    """Parse the arguments of a script; with ``--resume`` start from those of the run's checkpoint.
+    """Parse the arguments of a script; with ``--resume`` start from the saved ones.
 
     Args:
         cls: The script's dataclass. Its bases are the groups of ``--help``, last base first: ``RunArgs`` gives

@@ -63,7 +63,7 @@ def choose_engine(args: Any, wrap_env: WrapEnv) -> tuple[str, str]:
 
     Raises:
         ValueError: If the engine asked for cannot run this environment.
-        Exception: Whatever making or resetting the environment raises.
+        Exception: Any that making or resetting the environment raises.
     """
     has_native = args.env_id.startswith(_NATIVE)
     if args.engine == "native" and not has_native:

@@ -66,7 +66,7 @@ class Run:
     chooses the device.
 
     Args:
-        args: The script's arguments, with those of ``RunArgs``.
+        args: The script's arguments, an instance of ``RunArgs``.
         checkpoint: The checkpoint that :func:`.read_args` returned, or None.
         script: Path of the script, ``__file__``.
 

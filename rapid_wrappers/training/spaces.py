@@ -56,7 +56,7 @@ def flat_observations(env: gym.Env) -> gym.Env:
     """Flatten observations that are no array.
 
     Raises:
-        TypeError: If they have no fixed size, as those of a Sequence or a Graph.
+        TypeError: If they have no fixed size, as in a Sequence or a Graph.
     """
     if isinstance(env.observation_space, spaces.Box):
         return env

@@ -9,12 +9,12 @@ def start_tracking(args: Any, name: str) -> None:
     """Send what the run writes to TensorBoard to Weights and Biases, too; a resumed run continues its own page.
 
     Args:
-        args: The script's arguments, with those of ``RunArgs``.
+        args: The script's arguments, an instance of ``RunArgs``.
         name: The run's name.
 
     Raises:
         ImportError: If wandb is not installed.
-        ValueError: If it does not start, for want of a network or of a login.
+        ValueError: If it does not start because there is no network or no login.
     """
     import wandb  # type: ignore[import-not-found]
 

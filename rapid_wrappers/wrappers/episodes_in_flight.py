@@ -66,7 +66,7 @@ class EpisodesInFlight:
     def state_dict(self) -> dict[str, Any]:
         """The episodes as copied arrays: ``active``, ``lengths`` and ``returns``, ``(num_envs,)`` each, and ``kept``.
 
-        ``kept`` has the rows by name, those of one episode after the other.
+        ``kept`` has the rows by name, one episode after the other.
         """
         kept = {
             name: np.concatenate([rows[i, :n] for i, n in enumerate(_num_rows(name, self.active, self.lengths))])
