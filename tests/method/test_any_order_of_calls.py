@@ -145,7 +145,7 @@ class BufferMachine(RuleBasedStateMachine):
     )  # fmt: skip
     def start(self, capacity, weights, live, options, forms):
         self.weights, self.options, self.forms, self.age = weights, options, forms, 0.0
-        self.pairs, self.episodes, self.serial = [], [], 0
+        self.pairs, self.episodes, self.serial, self.low, self.high = [], [], 0, math.inf, -math.inf
         self.buffer = rw.RankingBuffer(capacity, *weights, counter=Visits() if live else None, **options)
 
     def episode(self, length):
@@ -160,8 +160,11 @@ class BufferMachine(RuleBasedStateMachine):
     def eq4(self, scores):
         return self.weights[0] * scores[0] + self.weights[1] * scores[1] + self.weights[2] * scores[2]
 
+    def unit(self):
+        return min(max(1.0, self.high - self.low), 1e300)
+
     def rank_by(self, pair):
-        score = self.eq4(self.episodes[pair[0]]) + self.age * pair[0] / 1000
+        score = self.eq4(self.episodes[pair[0]]) + self.age * self.unit() * pair[0] / 1000
         return (score if self.options["rank"] else 0.0), *pair
 
     @rule(
@@ -188,6 +191,7 @@ class BufferMachine(RuleBasedStateMachine):
         rows = zip(observations.astype(stored), actions, strict=True)
         self.pairs += [(len(self.episodes), t, o.tobytes(), a.tobytes()) for t, (o, a) in enumerate(rows)]
         self.episodes.append([*scores, ids])
+        self.low, self.high = min(self.low, scores[0]), max(self.high, scores[0])
         if ids and self.weights[2]:
             for episode in (self.episodes[index] for index in {pair[0] for pair in self.pairs}):
                 episode[2] = mean_bonus(self.buffer.counter.counts[episode[3]].tolist())

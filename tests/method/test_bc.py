@@ -172,10 +172,75 @@ def test_observations_that_are_not_finite_are_refused_and_nothing_moves():
     assert torch.equal(actor.actor.weight, before)
 
 
-def test_dictionaries_are_refused_with_a_remedy():
-    actor, optimizer, actions = make("categorical")
-    with pytest.raises(TypeError, match="Dict"):
-        bc_step(actor.policy, optimizer, {"image": OBS}, actions)
+def test_nested_observations_reach_the_policy_as_tensors_of_the_same_form():
+    seen = {}
+
+    def policy(obs):
+        seen.update(obs)
+        return actor(obs["pair"][0].float()) + obs["scale"][:, None]
+
+    actor = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(actor.parameters(), lr=0.1)
+    nested = {"pair": (OBS.astype(np.float64), np.arange(6)), "scale": np.ones(6, np.float32)}
+    nested_loss = bc_step(policy, optimizer, nested, np.zeros(6, int))["loss"]
+    assert seen["pair"][0].dtype == seen["scale"].dtype == torch.float32
+    assert seen["pair"][1].dtype == torch.int64
+    assert torch.isfinite(nested_loss)
+    for bad in ({"pair": (OBS[:5], np.arange(6)), "scale": np.ones(6)}, {"pair": ([{}] * 6, 0), "scale": 0}):
+        before = actor.weight.clone()
+        with pytest.raises((TypeError, ValueError), match=r"observations\['pair'\]\[0\]"):
+            bc_step(policy, optimizer, bad, np.zeros(6, int))
+        assert torch.equal(actor.weight, before)
+
+
+class OfSequences(nn.Module):
+    """Gives each kind of distribution over the actions of (B, L, 3) observations."""
+
+    def __init__(self, kind, num_outputs):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind, self.layer = kind, nn.Linear(3, num_outputs)
+
+    def forward(self, obs):
+        out = self.layer(obs)
+        return {
+            "logits": lambda: out,
+            "categorical": lambda: Categorical(logits=out),
+            "normal": lambda: Normal(out, 1.0),
+            "independent": lambda: Independent(Normal(out, 1.0), 1),
+            "gamma": lambda: torch.distributions.Gamma(out.exp(), 1.0),
+        }[self.kind]()
+
+
+@pytest.mark.parametrize("kind", ["logits", "categorical", "normal", "independent", "gamma"])
+@pytest.mark.parametrize("loss", ["nll", "mse"])
+def test_a_mask_gives_the_loss_and_the_step_of_the_pairs_that_it_keeps(kind, loss):
+    rng = np.random.default_rng(0)
+    discrete = kind in ("logits", "categorical")
+    if discrete and loss == "mse":
+        pytest.skip("refused for discrete actions")
+    mask = np.array([[True, True, False, False], [True] * 4, [True, False, False, False]])
+    obs = rng.normal(size=(3, 4, 3)).astype(np.float32)
+    actions = rng.integers(0, 2, (3, 4)) if discrete else rng.uniform(0.5, 2, (3, 4, 2))
+    obs[~mask], actions[~mask] = 0, -1 if discrete else 0  # outside the support of some
+    weights, losses = [], []
+    for args, kwargs in (((obs, actions), {"mask": mask}), ((obs[mask], actions[mask]), {})):
+        policy = OfSequences(kind, 2)
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        losses.append(bc_step(policy, optimizer, *args, loss=loss, **kwargs)["loss"])
+        weights.append(policy.layer.weight.detach())
+    torch.testing.assert_close(losses[0], losses[1])
+    torch.testing.assert_close(weights[0], weights[1])
+
+
+@pytest.mark.parametrize(
+    "mask", [np.zeros((3, 4), bool), np.ones((3, 4)), np.ones((4, 3), bool), np.ones((3, 4, 1), bool), True]
+)
+def test_a_mask_that_does_not_fit_is_refused(mask):
+    policy = OfSequences("logits", 2)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="mask"):
+        bc_step(policy, optimizer, np.zeros((3, 4, 3), np.float32), np.zeros((3, 4), int), mask=mask)
 
 
 @pytest.mark.parametrize("wrap", [lambda d: d, lambda d: Independent(d, 0)])

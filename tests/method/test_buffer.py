@@ -44,21 +44,21 @@ class PlainBuffer:
     """The documented rule in its shortest form: sort all pairs, keep the best."""
 
     def __init__(self, capacity, whole_episodes, rank, age_penalty):
-        self.options, self.pairs, self.added = (capacity, whole_episodes, rank, age_penalty), [], 0
+        self.options, self.pairs, self.scores = (capacity, whole_episodes, rank, age_penalty), [], []
 
     def add(self, score, actions):
         capacity, whole, rank, age = self.options
-        rank_by = score + age * self.added / 1000 if rank else 0
-        self.pairs += [(rank_by, self.added, step, score, action) for step, action in enumerate(actions)]
-        self.added += 1
-        self.pairs.sort(reverse=True)
+        self.scores.append(score)
+        penalty = age * max(1.0, max(self.scores) - min(self.scores)) / 1000
+        self.pairs += [(score, len(self.scores), step, action) for step, action in enumerate(actions)]
+        self.pairs.sort(key=lambda p: (p[0] + penalty * p[1] if rank else 0, *p[1:]), reverse=True)
         last = self.pairs[:capacity][-1][:2]
         self.pairs = [p for i, p in enumerate(self.pairs) if i < capacity or (whole and p[:2] == last)]
 
 
 @settings(deadline=None, max_examples=50)
 @given(
-    st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), st.integers(1, 12)), min_size=1, max_size=40),
+    st.lists(st.tuples(st.sampled_from([-2.0, 0.0, 0.5, 1.0]), st.integers(1, 12)), min_size=1, max_size=40),
     st.integers(1, 30),
     st.booleans(),
     st.booleans(),
@@ -72,8 +72,8 @@ def test_any_sequence_keeps_the_same_pairs_as_a_plain_sort(episodes, capacity, w
         add(buffer, score, length, start)
         plain.add(score, range(start, start + length))
         start += length
-        assert kept(buffer) == sorted(p[4] for p in plain.pairs)
-        assert buffer.scores.tolist() == sorted((p[3] for p in plain.pairs), reverse=True)
+        assert kept(buffer) == sorted(p[3] for p in plain.pairs)
+        assert buffer.scores.tolist() == sorted((p[0] for p in plain.pairs), reverse=True)
         assert len(buffer) == len(plain.pairs)
         assert whole or len(buffer) <= capacity
         observations, actions = buffer.sample(20)
@@ -390,3 +390,116 @@ def test_the_ids_of_dropped_episodes_are_forgotten():
         ids = counter.visit(np.arange(100 * episode, 100 * episode + 100)[:, None])
         add(buffer, episode, 100, ids=ids)
     assert len(buffer.state_dict()["state_ids"]) <= 1000 + 100
+
+
+def nested(length, start=0):
+    """Nested observations and actions whose entries all tell the same number."""
+    n = np.arange(start, start + length)
+    return {"view": (np.stack([n, n], 1).astype(np.uint8), n), "speed": n.astype(np.float32)}, {"turn": n % 256}
+
+
+def numbers_of(observations, actions):
+    """The number of each pair, after a check that nothing was mixed up or changed its dtype."""
+    (view, n), speed, turn = *observations.values(), actions["turn"]
+    assert (view.dtype, n.dtype, speed.dtype) == (np.uint8, np.int64, np.float32)
+    assert (view == n[..., None]).all() and (speed == n).all() and (turn == n).all()
+    return n
+
+
+def test_a_nested_buffer_keeps_and_draws_the_same_pairs_as_a_flat_one():
+    flat, deep = (RankingBuffer(20, 1.0, 0.0, 0.0, seed=3) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for start in range(0, 200, 8):
+        score, length = float(rng.integers(3)), int(rng.integers(1, 9))
+        n = np.arange(start, start + length)
+        flat.add(n[:, None], n, (score, 0, 0))
+        observations, actions = nested(length, start)
+        order = reversed(list(observations)) if start else observations
+        deep.add({name: observations[name] for name in order}, actions, (score, 0, 0))
+        assert np.array_equal(flat.scores, deep.scores)
+        assert np.array_equal(flat.sample(9)[1], numbers_of(*deep.sample(9)))
+        *pairs, mask = deep.sample_sequences(4, 3)
+        assert np.array_equal(flat.sample_sequences(4, 3)[1], numbers_of(*pairs))
+        assert not pairs[0]["view"][0][~mask].any()
+    for mine, other in zip(deep.episodes(), flat.episodes(), strict=True):
+        assert np.array_equal(numbers_of(mine["observations"], mine["actions"]), other["actions"])
+    loaded = RankingBuffer(20, 1.0, 0.0, 0.0)
+    loaded.load_state_dict(deep.state_dict())
+    assert np.array_equal(numbers_of(*loaded.sample(50)), numbers_of(*deep.sample(50)))
+    loaded.add(*nested(3), (0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda o: {"view": o["view"]},
+        lambda o: o | {"more": o["speed"]},
+        lambda o: o | {"view": list(o["view"][0])},
+        lambda o: o | {"view": (o["view"][0], o["view"][1][:-1])},
+        lambda o: o | {"speed": o["speed"][:, None]},
+        lambda o: o | {"speed": o["speed"].astype(str)},
+        lambda o: o["speed"],
+        lambda o: tuple(o.values()),
+        lambda o: {},
+    ],
+)
+def test_other_entries_are_refused_and_change_nothing(change):
+    buffer = RankingBuffer(20, seed=0)
+    buffer.add(*nested(5), (0, 0, 0))
+    before = buffer.state_dict()
+    observations, actions = nested(5)
+    with pytest.raises((TypeError, ValueError), match="observations"):
+        buffer.add(change(observations), actions, (1, 0, 0))
+    assert repr(buffer.state_dict()) == repr(before)
+
+
+def test_a_flat_buffer_refuses_entries_and_a_state_of_another_form_is_refused():
+    buffer = RankingBuffer(20)
+    buffer.add([[1.0]], [0], (0, 0, 0))
+    with pytest.raises(ValueError, match="observations"):
+        buffer.add(*nested(5), (1, 0, 0))
+    state = buffer.state_dict()
+    state["rows"]["observations"] = {"a": state["rows"]["observations"], "b": np.zeros((2, 1))}
+    with pytest.raises(ValueError, match="observations"):
+        buffer.load_state_dict(state)
+
+
+def test_sequences_are_consecutive_pairs_of_one_episode_drawn_by_their_first_pair():
+    buffer = RankingBuffer(12, 1.0, 0.0, 0.0, whole_episodes=True, seed=0)
+    for score, numbers in enumerate((range(10, 13), range(20, 25), range(30, 34))):
+        buffer.add([[n] for n in numbers], list(numbers), (score, 0, 0))
+    observations, actions, mask = buffer.sample_sequences(3000, 4)
+    assert observations.shape == (3000, 4, 1) and actions.shape == mask.shape == (3000, 4)
+    assert np.array_equal(observations[..., 0], actions)
+    runs = {tuple(run[kept].tolist()) for run, kept in zip(actions, mask, strict=True)}
+    expected = {
+        tuple(range(n, min(n + 4, end))) for start, end in ((10, 13), (20, 25), (30, 34)) for n in range(start, end)
+    }
+    assert runs == expected
+    assert not actions[~mask].any() and (np.diff(mask.astype(int)) <= 0).all()
+    starts = np.unique(actions[:, 0], return_counts=True)[1]
+    assert starts.min() > 3000 / 12 / 1.5
+    for batch_size, length in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="positive"):
+            buffer.sample_sequences(batch_size, length)
+    with pytest.raises(ValueError, match="empty"):
+        RankingBuffer().sample_sequences(1, 1)
+
+
+def test_the_age_penalty_is_a_share_of_the_range_of_returns_so_far():
+    for unit in (1.0, 0.01, 500.0):
+        buffer = RankingBuffer(2, 1.0, 0.0, 0.0, age_penalty=100.0)  # 0.1 of the range for each later episode
+        buffer.add([[0]], [0], (0.0, 0, 0))
+        buffer.add([[1]], [1], (unit, 0, 0))
+        for _ in range(9):
+            buffer.add([[2]], [2], (0.0, 0, 0))
+        assert (1 in buffer.sample(99)[1]) == (unit != 0.01)  # below a range of 1 the penalty stays as it is
+        for _ in range(3):
+            buffer.add([[2]], [2], (0.0, 0, 0))
+        assert 1 not in buffer.sample(99)[1]
+        loaded = RankingBuffer(2, 1.0, 0.0, 0.0, age_penalty=100.0)
+        loaded.load_state_dict(buffer.state_dict())
+        for each in (buffer, loaded):
+            each.add([[3]], [3], (0.05 * unit, 0, 0))
+            each.add([[4]], [4], (0.0, 0, 0))
+        assert np.array_equal(buffer.sample(9)[1], loaded.sample(9)[1])
