@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["StateCounter"]
+__all__ = ["StateCounter", "image_axes", "image_features"]
 
 _NUMBERS = "biufc"  # bool, signed, unsigned, float, complex
 
@@ -26,10 +26,10 @@ class StateCounter:
     A NumPy open-addressing table holds the digests, in 40 to 70 bytes a state; a dict of ``bytes`` takes about 150.
 
     Images and continuous states hardly ever repeat exactly. With ``hash_bits`` similar ones are one state: the key is
-    then the signs of that many random projections (SimHash, Tang et al. 2017, Eq. 2). Images (H, W, C) of at least
-    32 x 32 are first averaged over 8 x 8 cells. All states are centred before the projection, and states other than
-    images are scaled too, each dimension by its deviation. Mean and deviation come from the states of the first call
-    and stay the same from then on.
+    then the signs of that many random projections (SimHash, Tang et al. 2017, Eq. 2). Images of at least 32 x 32, with
+    other axes before or behind, are first averaged over 8 x 8 cells. All states are centred before the projection, and
+    states other than images are scaled too, each dimension by its deviation. Mean and deviation come from the states of
+    the first call and stay the same from then on.
 
     Args:
         hash_bits: Bits of the code, 1 to 32, or None to count exact states. More bits tell more states apart; there are
@@ -178,7 +178,7 @@ class StateCounter:
 
     def _codes(self, states: NDArray) -> NDArray[np.uint8]:
         """The code of each of ``states (T, *state_shape)``, ``(T, bytes)``."""
-        features, is_image = _features(states)
+        features, is_image = image_features(states)
         if features.size == 0 or not (abs(features) < 1e150).all():  # false for NaN; squares of larger ones overflow
             raise ValueError(f"expected `states` to be finite and below 1e150, at least one, got {states!r:.200}")
         if self._center.size == 0:
@@ -270,13 +270,28 @@ def _digests(states: NDArray) -> NDArray[np.uint64]:
     return digests
 
 
-def _features(states: NDArray) -> tuple[NDArray[np.float64], bool]:
+def image_axes(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """The axes of height and width, if a state of this shape is an image: the two longest, of at least 32 each.
+
+    >>> image_axes((4, 84, 84)), image_axes((84, 84, 3)), image_axes((7, 7, 3))
+    ((1, 2), (0, 1), None)
+    """
+    if len(shape) < 2:
+        return None
+    height, width = sorted(np.argsort([-n for n in shape], kind="stable")[:2].tolist())
+    return (height, width) if min(shape[height], shape[width]) >= 32 else None
+
+
+def image_features(states: NDArray) -> tuple[NDArray[np.float64], bool]:
     """The numbers to project for each of ``states``, ``(T, numbers)``, and whether the states are images."""
     if states.dtype.kind == "c":
         states = np.stack([states.real, states.imag], axis=-1)
-    if states.ndim != 4 or min(states.shape[1:3]) < 32:
+    axes = image_axes(states.shape[1:])
+    if axes is None:
         return states.reshape(len(states), math.prod(states.shape[1:])).astype(np.float64), False
-    count, height, width, channels = states.shape
+    states = np.moveaxis(states, (axes[0] + 1, axes[1] + 1), (1, 2))
+    count, height, width = states.shape[:3]
+    channels = math.prod(states.shape[3:])
     rows, columns = _cells(height), _cells(width)
     bands = rows @ states.reshape(count, height, width * channels).astype(np.float32)  # exact for sums of bytes
     sums = columns @ bands.reshape(count, 8, width, channels)

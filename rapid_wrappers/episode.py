@@ -1,14 +1,14 @@
 """A finished episode, and how to find it in the infos that environments return."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Episode", "EpisodeScores", "finished_episodes"]
+__all__ = ["Episode", "EpisodeScores", "finished_episodes", "map_arrays"]
 
 
 class EpisodeScores(NamedTuple):
@@ -29,8 +29,11 @@ class Episode:
     It has T observations and T actions. The terminal observation, on which nobody acted, is not included.
     """
 
-    observations: NDArray
-    """``(T, *obs_shape)``, as the scored environment returned them, before any wrapper around it changed them."""
+    observations: Any
+    """``(T, *obs_shape)``, as the scored environment returned them, before any wrapper around it changed them.
+
+    Of a Dict or Tuple space, a dictionary or tuple of such arrays: ``{"image": (T, 7, 7, 3), "direction": (T,)}``.
+    """
     actions: NDArray
     """``(T, *act_shape)``."""
     scores: EpisodeScores
@@ -50,7 +53,7 @@ class Episode:
         return _rebuild, (os.getpid(), self.observations, self.actions, self.scores, self.state_ids)
 
 
-def _rebuild(pid: int, observations: NDArray, actions: NDArray, scores: EpisodeScores, state_ids: Any) -> Episode:
+def _rebuild(pid: int, observations: Any, actions: NDArray, scores: EpisodeScores, state_ids: Any) -> Episode:
     return Episode(observations, actions, scores, state_ids if pid == os.getpid() else None)
 
 
@@ -82,3 +85,30 @@ def finished_episodes(infos: Mapping[str, Any] | Sequence[Mapping[str, Any]]) ->
 
 def _as_list(records: Any) -> list[Any]:
     return [] if records is None else list(records)
+
+
+def map_arrays(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply a function to each array of nested observations.
+
+    Args:
+        function: Takes one array, or with ``others`` the arrays at the same place of each.
+        tree: An array, or a dictionary or tuple of them, as deep as they go.
+        others: Nested in the same way.
+
+    Returns:
+        What the function returned, nested in the same way.
+
+    Raises:
+        ValueError: If ``others`` are nested in another way.
+    """
+    if isinstance(tree, Mapping):
+        for other in others:
+            if not isinstance(other, Mapping) or other.keys() != tree.keys():
+                raise ValueError(f"expected a dictionary with the keys {list(tree)}, got {other!r:.200}")
+        return {name: map_arrays(function, entry, *(other[name] for other in others)) for name, entry in tree.items()}
+    if isinstance(tree, tuple):
+        for other in others:
+            if not isinstance(other, tuple) or len(other) != len(tree):
+                raise ValueError(f"expected a tuple of {len(tree)} entries, got {other!r:.200}")
+        return tuple(map_arrays(function, *entries) for entries in zip(tree, *others, strict=True))
+    return function(tree, *others)

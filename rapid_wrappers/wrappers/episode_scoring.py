@@ -1,5 +1,6 @@
 """The wrapper that scores every episode of one environment."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -10,10 +11,10 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rapid_wrappers.counts import StateCounter
-from rapid_wrappers.episode import Episode
+from rapid_wrappers.episode import Episode, map_arrays
 from rapid_wrappers.wrappers.local_and_global import (
     DISCARDED,
     EpisodeScorer,
@@ -23,12 +24,12 @@ from rapid_wrappers.wrappers.local_and_global import (
     check_unscored,
     one_number,
 )
-from rapid_wrappers.wrappers.recorded_spaces import RecordedSpaces
+from rapid_wrappers.wrappers.running_deviation import RunningDeviation
 
 __all__ = ["EpisodeScoringWrapper"]
 
 
-class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[NDArray, Any, NDArray, Any], RecordConstructorArgs):
+class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Score every episode, and report the scores in ``info`` on the episode's last step.
 
     On that step (terminated or truncated), and only then, ``info`` holds
@@ -49,26 +50,40 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[NDArray, Any, NDArray, A
     In the workers of an ``AsyncVectorEnv`` each wrapper would count for itself. Instead put a
     :class:`.VectorEpisodeScoringWrapper` around the ``AsyncVectorEnv``.
 
+    **What is scored.** The observations, with all entries of a Dict or Tuple space. If all entries are integers, a
+    state is all of them together: the local score is the share of distinct states (Eq. 1), and states are counted.
+    If an entry holds pixels or floats, the local score is the deviation of each entry over the episode (Eq. 2),
+    averaged over the entries, and states are not counted. Pixels are uint8 with two axes of at least 32, in any order
+    (grey, channels first, stacked), and count from 0 to 1. Floats, and integers beside them, count in units of their
+    running deviation over training, so that no unit of measurement can drown a return. A number that is over 10
+    deviations from its mean counts as 10. The attribute ``scored`` says it in words.
+
     Args:
-        env: Array observations; Discrete, Box, MultiDiscrete or MultiBinary actions; not yet scored.
+        env: Observations of Box, Discrete, MultiDiscrete or MultiBinary, or Dict and Tuple of them as deep as they go;
+            Discrete, Box, MultiDiscrete or MultiBinary actions; not yet scored.
         local: ``"distinct"`` (Eq. 1), ``"std"`` (Eq. 2), ``"distance"`` (the authors' continuous form), or a function
-            of your own. ``None`` follows the space: a uint8 Box (H, W, C) with min(H, W) >= 32 holds pixels and takes
-            ``"std"``, other integer spaces take ``"distinct"``, float spaces ``"std"``. For pixels, ``"std"`` is
-            computed on values scaled to [0, 1], ``"distance"`` on 0-255, the unit of the authors' weight.
+            of your own. ``None`` follows the space, as above. For ``"distance"`` pixels count from 0 to 255, the unit
+            of the authors' weight.
             A function takes the episode's states, ``(T, *state_shape)``, and returns a finite number. The wrapper calls
             it once for each episode, on the last step. The record shares the array, so the function must not change it.
         count: Whether to count states for the global score, which is 0.0 otherwise. ``None`` follows the space, not
             ``local``: integer states are counted; pixels and float states, which hardly ever repeat, only if
             ``counter`` has ``hash_bits``.
         counter: A counter to share with other wrappers of this process. By default the wrapper makes its own.
-        state: ``(env, obs) -> array``, to score something other than the observation, such as an agent's position.
-            The wrapper calls it for each observation acted on, with the environment inside this wrapper. The record
-            still holds the observations. ``local`` and ``count`` then follow the dtype and shape of the first state.
-        record: Whether to put the episode itself into ``info``.
+        state: What to score instead of all of the observation: the name of an entry of a Dict space, or a function
+            ``(env, obs) -> array`` (or nested arrays), such as an agent's position. The wrapper calls it for each
+            observation acted on, with the environment inside this wrapper. The record still holds the observations.
+            ``local`` and ``count`` then follow the dtype and shape of the first state.
+        record: Whether to put the episode itself into ``info``. Without it the action space may be any, and with a
+            function as ``state`` the observation space, too.
+        normalize: Whether ``"std"`` and ``"distance"`` count in units of the running deviation (pixels never do).
+            ``None``: if there are floats. ``False``: in the states' own units, Eq. 2 to the letter. The statistics of
+            another wrapper, its attribute ``statistics``: share them.
 
     Raises:
-        TypeError: If observations are not arrays, the action space is not supported, or an argument has another type.
-        ValueError: If ``env`` is scored already or ``local`` is unknown.
+        TypeError: If a space is not supported (the message names the wrapper that makes it so), or an argument has
+            another type.
+        ValueError: If ``env`` is scored already, ``local`` is unknown, or no entry has the name ``state``.
 
     >>> import gymnasium as gym
     >>> env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
@@ -82,57 +97,54 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[NDArray, Any, NDArray, A
 
     def __init__(
         self,
-        env: gym.Env[NDArray, Any],
+        env: gym.Env[Any, Any],
         *,
-        local: str | Callable[[NDArray], float] | None = None,
+        local: str | Callable[[Any], float] | None = None,
         count: bool | None = None,
         counter: StateCounter | None = None,
-        state: Callable[[gym.Env, NDArray], ArrayLike] | None = None,
+        state: Callable[[gym.Env, Any], Any] | str | None = None,
         record: bool = True,
+        normalize: bool | RunningDeviation | None = None,
     ) -> None:
         if isinstance(env, VectorEnv):
             raise TypeError(f"expected a single environment, got {env}: wrap it with VectorEpisodeScoringWrapper")
         # Recorded without a deep copy, so that an environment rebuilt from the spec shares the counter.
         RecordConstructorArgs.__init__(
-            self, local=local, count=count, counter=counter, state=state, record=record, _disable_deepcopy=True
-        )
+            self, local=local, count=count, counter=counter, state=state, record=record, normalize=normalize,
+            _disable_deepcopy=True,
+        )  # fmt: skip
         gym.Wrapper.__init__(self, env)
         check_unscored(env)
-        self._spaces = RecordedSpaces(env.observation_space, env.action_space)
-        self._scorer = EpisodeScorer(local=local, count=count, counter=counter, state=state)
-        if state is None:
-            self._scorer.resolve_defaults(env.observation_space.dtype, env.observation_space.shape)
-        self._state = state
-        self._record = record
+        self._scorer = EpisodeScorer(local=local, count=count, counter=counter, state=state, normalize=normalize)
+        self._spaces = self._choose_spaces(env.observation_space, env.action_space, state, record)
         self._active = False  # whether an episode is in flight
-        self._begun = 0
+        self._begun = self._length = 0
         self._warned = False
 
     @property
     def progress(self) -> tuple[int, int]:
         """Number of episodes begun, and of steps taken in the current one. It shows whether others have stepped."""
-        return self._begun, len(self._actions) if self._active else 0
+        return self._begun, self._length if self._active else 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment. An episode in flight is discarded."""
         # No warning for Gymnasium's `check_env`, which restarts with a seed after one or two steps.
-        if self._active and self._actions and not (self._warned or (seed is not None and len(self._actions) <= 2)):
+        if self._active and self._length and not (self._warned or (seed is not None and self._length <= 2)):
             self._warned = True
-            warnings.warn(DISCARDED.format(len(self._actions)), stacklevel=2)
+            warnings.warn(DISCARDED.format(self._length), stacklevel=2)
         self._active = False
         obs, info = self.env.reset(seed=seed, options=options)
-        self._observations: list[NDArray] = []
-        self._states: list[NDArray] = []
+        self._observations: list[Any] = []
+        self._states: list[Any] = []
         self._actions: list[NDArray] = []
+        self._length = 0
         self._return = 0.0
         self._begun += 1
         self._receive(obs)
         self._active = True
         return obs, info
 
-    def step(self, action: Any) -> tuple[NDArray, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step the environment. On the last step of an episode ``info`` also holds its scores and record.
 
         Raises:
@@ -143,7 +155,7 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[NDArray, Any, NDArray, A
         """
         if not self._active:
             raise ResetNeeded("expected `reset()` before `step()`: no episode is in flight")
-        taken = self._spaces.as_recorded("action", action)
+        taken = self._spaces.as_recorded("action", action) if "action" in self._spaces.forms else None
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._active = False  # an error below ends the episode, which can no longer be scored
         if not isinstance(reward, (float, int)):  # vector environments cannot take an array
@@ -151,36 +163,53 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[NDArray, Any, NDArray, A
         self._return += float(reward)
         if not math.isfinite(self._return):
             raise ValueError(f"expected rewards with a finite sum, got {self._return} with the reward {reward}")
-        self._actions.append(taken)
+        if not isinstance(terminated, (bool, np.bool_)) or not isinstance(truncated, (bool, np.bool_)):  # neither here
+            terminated = bool(one_number(terminated, "the environment to return one flag as `terminated`"))
+            truncated = bool(one_number(truncated, "the environment to return one flag as `truncated`"))
+        self._length += 1
+        if taken is not None:
+            self._actions.append(taken)
         if terminated or truncated:
-            if isinstance(obs, np.ndarray):  # vector environments hold it across a reset that may overwrite it
-                obs = obs.copy()
+            obs = copy.deepcopy(obs)  # vector environments hold it across a reset that may overwrite it
             return obs, reward, terminated, truncated, {**info, **self._finish(info)}
         self._receive(obs)
         self._active = True
         return obs, reward, terminated, truncated, info
 
-    def _receive(self, obs: NDArray) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """The running deviations of the states, without counts (see ``counter.state_dict()``) and episode in flight."""
+        return {"statistics": self.statistics.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a :meth:`state_dict`.
+
+        Raises:
+            ValueError: If ``state`` has another form. Nothing changes then.
+        """
+        if not isinstance(state, dict) or set(state) != {"statistics"}:
+            raise ValueError("expected `state` to be a `state_dict()` of an EpisodeScoringWrapper")
+        self.statistics.load_state_dict(state["statistics"])
+
+    def _receive(self, obs: Any) -> None:
         """Copy an observation that the agent will act on, and its state."""
-        copied = self._spaces.as_recorded("observation", obs)
-        if self._record:
-            self._observations.append(copied)
-        if self._state is not None:
-            copied = np.array(self._state(self.env, obs))
-            self._scorer.resolve_defaults(copied.dtype, copied.shape)
-        if self._state is not None or not self._record:
-            self._states.append(copied)
+        if "observation" in self._spaces.forms:
+            self._observations.append(self._spaces.as_recorded("observation", self._recorded(obs)))
+        if callable(self._state):
+            self._states.append(self._states_of(self._state(self.env, obs)))
 
     def _finish(self, info: dict[str, Any]) -> dict[str, Any]:
         """The entries of ``info`` for the episode that just ended."""
         check_free(info)
-        actions = np.array(self._actions)
-        observations = np.array(self._observations) if self._record else None
-        states = np.array(self._states) if self._states else observations
-        assert states is not None
+        observations = map_arrays(_stack, *self._observations) if self._observations else None
+        states = map_arrays(_stack, *self._states) if self._states else self._scored_part(observations)
+        self._scorer.observe(states)
         ids = self._scorer.identify(states)
         scores = self._scorer.score(self._return, states, ids)
         entries: dict[str, Any] = {"episode_scores": by_name(scores)}
-        if observations is not None:
-            entries["episode_record"] = Episode(observations, actions, scores, ids)
+        if self._record:
+            entries["episode_record"] = Episode(observations, np.array(self._actions), scores, ids)
         return entries
+
+
+def _stack(*rows: NDArray) -> NDArray:
+    return np.array(rows)

@@ -1,10 +1,12 @@
 """The unfinished episodes of a vector environment: their rows in memory, and how they are saved and loaded."""
 
-from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rapid_wrappers.episode import map_arrays
+from rapid_wrappers.wrappers.recorded_spaces import ArrayForm
 
 __all__ = ["EpisodesInFlight"]
 
@@ -25,7 +27,7 @@ class EpisodesInFlight:
         self.returns = np.zeros(num_envs)
         """Undiscounted return of each so far, ``(num_envs,)``."""
         self._all = np.arange(num_envs)
-        self._rows: dict[str, NDArray] = {}  # by name: (num_envs, steps, ...)
+        self._rows: dict[str, Any] = {}  # by name: (num_envs, steps, ...), or nested arrays of that shape
 
     def begin(self, mask: NDArray[np.bool_]) -> None:
         """Begin an episode in each environment of ``mask (num_envs,)``."""
@@ -33,45 +35,58 @@ class EpisodesInFlight:
         self.lengths[mask] = 0
         self.returns[mask] = 0.0
 
-    def keep(self, name: str, values: NDArray, mask: NDArray[np.bool_]) -> None:
+    def keep(self, name: str, values: Any, mask: NDArray[np.bool_]) -> None:
         """Copy the ``values (num_envs, ...)`` of those in ``mask`` to the rows of the step each episode is at.
 
-        Raises:
-            ValueError: If dtype or shape differ from those kept before under this name.
-        """
-        rows = self._rows.get(name)
-        if rows is None:
-            rows = self._rows[name] = np.empty((len(self._all), _FIRST_STEPS, *values.shape[1:]), values.dtype)
-        if values.dtype != rows.dtype or values.shape[1:] != rows.shape[2:]:
-            raise ValueError(
-                f"expected {name} of the same dtype and shape each time, {rows.dtype} {rows.shape[2:]}, "
-                f"got {values.dtype} {values.shape[1:]}"
-            )
-        if self.lengths.max() >= rows.shape[1]:
-            grown = np.empty((len(self._all), 2 * rows.shape[1], *values.shape[1:]), rows.dtype)
-            for i, length in enumerate(self.lengths):  # only rows in use: pages that nothing touches take no memory
-                grown[i, :length] = rows[i, :length]
-            rows = self._rows[name] = grown
-        if mask.all():
-            rows[self._all, self.lengths] = values
-        else:
-            rows[self._all[mask], self.lengths[mask]] = values[mask]
+        Args:
+            name: Of the rows.
+            values: An array, or nested arrays.
+            mask: ``(num_envs,)``.
 
-    def copies(self, mask: NDArray[np.bool_]) -> dict[str, list[NDArray]]:
+        Raises:
+            ValueError: If entries, dtype or shape differ from those kept before under this name.
+        """
+        if name not in self._rows:
+            shape = (len(self._all), _FIRST_STEPS)
+            self._rows[name] = map_arrays(lambda new: np.empty(shape + new.shape[1:], new.dtype), values)
+        everywhere = bool(mask.all())
+
+        def write(rows: NDArray, new: NDArray) -> NDArray:
+            if new.dtype != rows.dtype or new.shape[1:] != rows.shape[2:]:
+                raise ValueError(
+                    f"expected {name} of the same dtype and shape each time, {rows.dtype} {rows.shape[2:]}, "
+                    f"got {new.dtype} {new.shape[1:]}"
+                )
+            if self.lengths.max() >= rows.shape[1]:
+                grown = np.empty((len(self._all), 2 * rows.shape[1], *new.shape[1:]), rows.dtype)
+                for i, length in enumerate(self.lengths):  # only rows in use: pages that nothing touches take no memory
+                    grown[i, :length] = rows[i, :length]
+                rows = grown
+            if everywhere:
+                rows[self._all, self.lengths] = new
+            else:
+                rows[self._all[mask], self.lengths[mask]] = new[mask]
+            return rows
+
+        self._rows[name] = map_arrays(write, self._rows[name], values)
+
+    def copies(self, mask: NDArray[np.bool_]) -> dict[str, list[Any]]:
         """By name, the rows ``(T, ...)`` of each episode in ``mask``, one for each action taken."""
-        return {
-            name: [rows[i, : self.lengths[i]].copy() for i in np.flatnonzero(mask)] for name, rows in self._rows.items()
-        }
+
+        def of(i: int, rows: Any) -> Any:
+            return map_arrays(lambda array: array[i, : self.lengths[i]].copy(), rows)
+
+        return {name: [of(int(i), rows) for i in np.flatnonzero(mask)] for name, rows in self._rows.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The episodes as copied arrays: ``active``, ``lengths`` and ``returns``, ``(num_envs,)`` each, and ``kept``.
 
         ``kept`` has the rows by name, one episode after the other.
         """
-        kept = {
-            name: np.concatenate([rows[i, :n] for i, n in enumerate(_num_rows(name, self.active, self.lengths))])
-            for name, rows in self._rows.items()
-        }
+        kept = {}
+        for name, rows in self._rows.items():
+            numbers = _num_rows(name, self.active, self.lengths)
+            kept[name] = map_arrays(lambda a: np.concatenate([a[i, :n] for i, n in enumerate(numbers)]), rows)  # noqa: B023
         return {
             "active": self.active.copy(),
             "lengths": np.where(self.active, self.lengths, 0),
@@ -84,19 +99,17 @@ class EpisodesInFlight:
         cls,
         state: dict[str, Any],
         num_envs: int,
-        names: Collection[str],
-        dtype_and_shape: Callable[[str], tuple[np.dtype, tuple[int, ...]] | None],
+        forms: dict[str, Any],
     ) -> "EpisodesInFlight":
         """The episodes of a :meth:`state_dict`.
 
         Args:
             state: What :meth:`state_dict` returned.
             num_envs: Number of environments.
-            names: The rows to expect, without ``"actions"``.
-            dtype_and_shape: Of one row, by name; None if any will do.
+            forms: Nested :class:`.ArrayForm` of one row, by name; None if any will do.
 
         Raises:
-            ValueError: If names, dtypes, shapes or numbers of rows are others.
+            ValueError: If names, entries, dtypes, shapes or numbers of rows are others.
         """
         episodes = cls(num_envs)
         for name in ("active", "lengths", "returns"):
@@ -109,18 +122,25 @@ class EpisodesInFlight:
                 f"expected non-negative lengths, finite returns, got {episodes.lengths}, {episodes.returns}"
             )
         episodes.lengths[~episodes.active] = 0
-        expected = {*names, "actions"} if episodes.lengths.any() or "actions" in state["kept"] else set(names)
+        expected = set(forms) - (set() if episodes.lengths.any() or "actions" in state["kept"] else {"actions"})
         if set(state["kept"]) != expected and (episodes.active.any() or state["kept"]):
             raise ValueError(f"expected {sorted(expected)} of the episodes, got {sorted(state['kept'])}")
         for name, packed in state["kept"].items():
-            rows, numbers = np.asarray(packed), _num_rows(name, episodes.active, episodes.lengths)
-            dtype, shape = dtype_and_shape(name) or (rows.dtype, rows.shape[1:])
-            if rows.dtype != dtype or rows.shape != (numbers.sum(), *shape):
-                raise ValueError(f"expected `{name}` to be {(numbers.sum(), *shape)} of {dtype}, "
-                                 f"got {rows.shape} of {rows.dtype}")  # fmt: skip
-            own = episodes._rows[name] = np.empty((num_envs, max(_FIRST_STEPS, numbers.max() + 1), *shape), dtype)
-            for i, (end, number) in enumerate(zip(numbers.cumsum(), numbers, strict=True)):
-                own[i, :number] = rows[end - number : end]
+            numbers = _num_rows(name, episodes.active, episodes.lengths)
+
+            def unpack(packed: NDArray, form: ArrayForm | None = None) -> NDArray:
+                rows = np.asarray(packed)
+                dtype, shape = (rows.dtype, rows.shape[1:]) if form is None else (form.dtype, form.shape)
+                if rows.dtype != dtype or rows.shape != (numbers.sum(), *shape):  # noqa: B023
+                    raise ValueError(f"expected `{name}` to be {(numbers.sum(), *shape)} of {dtype}, "  # noqa: B023
+                                     f"got {rows.shape} of {rows.dtype}")  # fmt: skip
+                own = np.empty((num_envs, max(_FIRST_STEPS, numbers.max() + 1), *shape), dtype)  # noqa: B023
+                for i, (end, number) in enumerate(zip(numbers.cumsum(), numbers, strict=True)):  # noqa: B023
+                    own[i, :number] = rows[end - number : end]
+                return own
+
+            form = forms[name]
+            episodes._rows[name] = map_arrays(unpack, packed) if form is None else map_arrays(unpack, packed, form)
         return episodes
 
 

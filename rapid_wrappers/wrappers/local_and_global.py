@@ -9,11 +9,22 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from rapid_wrappers.counts import StateCounter
-from rapid_wrappers.episode import EpisodeScores
+from rapid_wrappers.counts import StateCounter, image_axes, image_features
+from rapid_wrappers.episode import EpisodeScores, map_arrays
 from rapid_wrappers.scores import LOCAL_SCORES
+from rapid_wrappers.wrappers.recorded_spaces import ArrayForm, RecordedSpaces, is_array_space
+from rapid_wrappers.wrappers.running_deviation import RunningDeviation
 
-__all__ = ["DISCARDED", "EpisodeScorer", "ScoringWrapper", "by_name", "check_free", "check_unscored", "one_number"]
+__all__ = [
+    "DISCARDED",
+    "EpisodeScorer",
+    "ScoringWrapper",
+    "by_name",
+    "check_free",
+    "check_unscored",
+    "is_pixels",
+    "one_number",
+]
 
 DISCARDED = (
     "reset() after {} steps of an unfinished episode: the episode is discarded, neither scored nor counted. "
@@ -25,47 +36,78 @@ DISCARDED = (
 class EpisodeScorer:
     """Computes the scores of finished episodes; its arguments are those of :class:`.EpisodeScoringWrapper`.
 
+    States come as arrays, or nested as the entries of a Dict or Tuple space.
+
     Raises:
-        TypeError: If ``counter`` is no ``StateCounter`` or ``state`` no function.
+        TypeError: If ``counter`` is no ``StateCounter``, or ``state`` or ``normalize`` have another type.
         ValueError: If ``local`` is unknown.
     """
 
     def __init__(
         self,
         *,
-        local: str | Callable[[NDArray], float] | None,
+        local: str | Callable[[Any], float] | None,
         count: bool | None,
         counter: StateCounter | None,
-        state: Callable[..., Any] | None,
+        state: Callable[..., Any] | str | None,
+        normalize: bool | RunningDeviation | None,
     ) -> None:
         if not (local is None or callable(local) or local in list(LOCAL_SCORES)):
             raise ValueError(f"expected `local` to be one of {sorted(LOCAL_SCORES)}, a function or None, got {local!r}")
         if counter is not None and not isinstance(counter, StateCounter):
             raise TypeError(f"expected `counter` to be a StateCounter, got {type(counter).__name__}")
-        if state is not None and not callable(state):
-            raise TypeError(f"expected `state` to be a function that returns an array, got {type(state).__name__}")
+        if not (state is None or callable(state) or isinstance(state, str)):
+            raise TypeError("expected `state` to be a function that returns an array, or the name of an entry, "
+                            f"got {type(state).__name__}")  # fmt: skip
+        if not isinstance(normalize, bool | RunningDeviation | None):
+            raise TypeError(f"expected `normalize` to be a boolean or None, got {type(normalize).__name__}")
         self.local = local
         self.count = count
         self.counter = StateCounter() if counter is None else counter
-        self._scale: float | None = None  # divides the "std" score; None until the kind of states is known
+        self.statistics = normalize if isinstance(normalize, RunningDeviation) else RunningDeviation()
+        self.scored: str | None = None
+        self._what = f"entry {state!r}" if isinstance(state, str) else "result of `state`" if state else "observations"
+        self._normalize = normalize
+        self._units: Any = None  # of each array of the states, see `_unit`; None until the kind of states is known
+        self._learns = False  # whether states go into the statistics
 
-    def resolve_defaults(self, dtype: Any, shape: tuple[int, ...] | None) -> None:
-        """Fill in what was left to ``None``, from the dtype and shape of one state. Only the first call counts."""
-        if self._scale is not None:
+    def resolve_defaults(self, form: Any) -> None:
+        """Fill in what was left to ``None``, from the nested ``ArrayForm`` of states. Only the first call counts."""
+        if self._units is not None:
             return
-        pixels = dtype == np.uint8 and shape is not None and len(shape) == 3 and min(shape[:2]) >= 32
-        continuous = pixels or np.issubdtype(dtype, np.inexact)
-        self._scale = 255.0 if pixels else 1.0
+        arrays: list[ArrayForm] = []
+        map_arrays(arrays.append, form)
+        has_floats = any(array.dtype.kind == "f" for array in arrays)
+        spread = any(array.dtype.kind in "fc" or is_pixels(array.dtype, array.shape) for array in arrays)
         if self.local is None:
-            self.local = "std" if continuous else "distinct"
+            self.local = "std" if spread else "distinct"
         if self.count is None:
-            self.count = not continuous or self.counter.hash_bits is not None
+            self.count = not spread or self.counter.hash_bits is not None
+        running = has_floats if self._normalize is None else self._normalize is not False
 
-    def identify(self, states: NDArray) -> NDArray[np.int64] | None:
+        def unit(array: ArrayForm) -> str:
+            if is_pixels(array.dtype, array.shape):
+                return _PIXELS
+            return _RUNNING if running and array.dtype.kind != "c" else _RAW
+
+        self._units = map_arrays(unit, form)
+        self._learns = self.local in ("std", "distance") and _RUNNING in _leaves(self._units)
+        self.scored = self._describe(arrays)
+
+    def observe(self, states: Any) -> None:
+        """Add ``states (n, *state_shape)`` to the running statistics, where the local score uses them.
+
+        Raises:
+            ValueError: If one is not finite.
+        """
+        if self._learns:
+            self.statistics.update(states)
+
+    def identify(self, states: Any) -> NDArray[np.int64] | None:
         """Ids of the states of one or more episodes, or None where states are not counted."""
-        return self.counter.identify(states) if self.count else None
+        return self.counter.identify(_side_by_side(states, self.counter.hash_bits is not None)) if self.count else None
 
-    def score(self, extrinsic: float, states: NDArray, ids: NDArray[np.int64] | None) -> EpisodeScores:
+    def score(self, extrinsic: float, states: Any, ids: NDArray[np.int64] | None) -> EpisodeScores:
         """Score one episode, and count its states.
 
         Args:
@@ -82,23 +124,91 @@ class EpisodeScorer:
         self.counter.count(ids)
         return EpisodeScores(extrinsic, local, self.counter.bonus(ids))
 
-    def _local_score(self, states: NDArray, ids: NDArray[np.int64] | None) -> float:
-        assert self.local is not None and self._scale is not None
+    def _local_score(self, states: Any, ids: NDArray[np.int64] | None) -> float:
+        assert self.local is not None and self._units is not None
         if callable(self.local):
             score = one_number(self.local(states), "`local` to return one number")
             if not math.isfinite(score):
                 raise ValueError(f"expected `local` to return a finite score, got {score}")
             return score
-        if self.local == "distinct" and ids is not None and self.counter.max_states is None:
-            return len(set(ids.tolist())) / len(ids)  # Eq. 1: the counter tells states apart as `distinct_score` does
-        score = LOCAL_SCORES[self.local](states)
-        return score / self._scale if self.local == "std" else score
+        if self.local == "distinct":
+            if ids is not None and self.counter.max_states is None:
+                return len(set(ids.tolist())) / len(ids)  # Eq. 1: the counter tells states apart as it does
+            return LOCAL_SCORES["distinct"](_side_by_side(states, False))
+        score_of = LOCAL_SCORES[self.local]
+        scaled = self.statistics.scale(states) if self._learns else states
+
+        def entry_score(unit: str, rows: NDArray, scaled_rows: NDArray) -> float:
+            if unit == _RUNNING:
+                return score_of(scaled_rows)
+            return score_of(rows) / (255.0 if unit == _PIXELS and self.local == "std" else 1.0)
+
+        scores: list[float] = _leaves(map_arrays(entry_score, self._units, states, scaled))
+        return sum(scores) / len(scores)
+
+    def _describe(self, arrays: list[ArrayForm]) -> str:
+        assert self.local is not None
+        units = dict.fromkeys(_leaves(self._units))  # each once, in their order
+        how = getattr(self.local, "__name__", "a function of your own") if callable(self.local) else _NAMES[self.local]
+        if self.local in ("std", "distance"):
+            how += " " + " and ".join(units)
+        entries = f" ({', '.join(array.name for array in arrays)})" if len(arrays) > 1 else ""
+        if len(arrays) > 1 and self.local in ("std", "distance"):
+            how += ", averaged over the entries"
+        bits = self.counter.hash_bits
+        counted = "not counted" if not self.count else f"counted by codes of {bits} bits" if bits else "counted"
+        return f"{self._what}{entries} by {how}; {counted}"
+
+
+def is_pixels(dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    """Whether arrays of this form are pixels: uint8 with two axes of at least 32, in any order."""
+    return dtype == np.uint8 and image_axes(shape) is not None
+
+
+_PIXELS, _RUNNING, _RAW = "of pixels from 0 to 1", "in units of the running deviation", "in their own units"
+_NAMES = {
+    "distinct": "the share of distinct ones (Eq. 1)",
+    "std": "their deviation (Eq. 2)",
+    "distance": "their mean distance to the mean",
+}
+
+
+def _leaves(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    map_arrays(found.append, tree)
+    return found
+
+
+def _side_by_side(states: Any, as_numbers: bool) -> NDArray:
+    """One array of nested states: ``(T, numbers)`` of float64, or ``(T, bytes)``, equal where all entries are."""
+    if isinstance(states, np.ndarray):
+        return states
+    if as_numbers:
+        return np.concatenate([image_features(rows)[0] for rows in _leaves(states)], axis=1)
+    columns = []
+    for rows in _leaves(states):
+        if rows.dtype.kind in "fc":
+            rows = (np.where(np.isnan(rows), np.nan, rows) + 0.0).astype(rows.dtype)  # all NaN equal, and no -0.0
+        columns.append(np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8))
+    return np.concatenate(columns, axis=1)
 
 
 class ScoringWrapper:
-    """The attributes that both scoring wrappers share."""
+    """What both scoring wrappers share."""
 
     _scorer: EpisodeScorer
+    _record: bool
+    _state: Callable[..., Any] | str | None
+
+    @property
+    def scored(self) -> str | None:
+        """What is scored and how, in words; None until a ``state`` function has returned its first state."""
+        return self._scorer.scored
+
+    @property
+    def statistics(self) -> RunningDeviation:
+        """The running deviation of the states. Give it to other wrappers as ``normalize`` to share it."""
+        return self._scorer.statistics
 
     @property
     def local(self) -> str | Callable[[NDArray], float] | None:
@@ -114,6 +224,42 @@ class ScoringWrapper:
     def counter(self) -> StateCounter:
         """The visit counts."""
         return self._scorer.counter
+
+    def _choose_spaces(
+        self, observations: gym.Space, actions: gym.Space, state: Callable[..., Any] | str | None, record: bool,
+        wrappers: str = "gymnasium.wrappers",
+    ) -> RecordedSpaces:  # fmt: skip
+        """Decide which part of the observations is recorded, and which is scored."""
+        self._state, self._record = state, record
+        entries = observations.spaces if isinstance(observations, gym.spaces.Dict) else {}
+        if isinstance(state, str) and state not in entries:
+            raise ValueError(f"expected `state` to be one of the entries {list(entries)}, got {state!r}: "
+                             "a function scores anything else")  # fmt: skip
+        kept = None if callable(state) and not record else self._recorded(observations)
+        spaces = RecordedSpaces(kept, actions if record or is_array_space(actions) else None, wrappers)
+        if not callable(state):
+            self._scorer.resolve_defaults(self._scored_part(spaces.forms["observation"]))
+        return spaces
+
+    def _recorded(self, observation: Any) -> Any:
+        """The part of an observation, or of its space, that is recorded or scored as it is."""
+        return observation[self._state] if isinstance(self._state, str) and not self._record else observation
+
+    def _scored_part(self, recorded: Any) -> Any:
+        """The part that is scored of what was recorded."""
+        return recorded[self._state] if isinstance(self._state, str) and self._record else recorded
+
+    def _states_of(self, result: Any, batch: tuple[int, ...] = ()) -> Any:
+        """What a ``state`` function returned, as arrays ``(*batch, *state_shape)``."""
+        states = map_arrays(np.array, result)
+
+        def form(array: NDArray) -> ArrayForm:
+            if array.shape[: len(batch)] != batch:
+                raise ValueError(f"expected `state` to return an array of {batch} states, got {array.shape}")
+            return ArrayForm("state", array.dtype, array.shape[len(batch) :])
+
+        self._scorer.resolve_defaults(map_arrays(form, states))
+        return states
 
 
 def by_name(scores: Any) -> dict[str, Any]:

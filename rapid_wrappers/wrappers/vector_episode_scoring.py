@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rapid_wrappers.counts import StateCounter
-from rapid_wrappers.episode import Episode
+from rapid_wrappers.episode import Episode, map_arrays
 from rapid_wrappers.wrappers.episodes_in_flight import EpisodesInFlight
 from rapid_wrappers.wrappers.local_and_global import (
     DISCARDED,
@@ -20,7 +20,8 @@ from rapid_wrappers.wrappers.local_and_global import (
     check_free,
     check_unscored,
 )
-from rapid_wrappers.wrappers.recorded_spaces import RecordedSpaces
+from rapid_wrappers.wrappers.recorded_spaces import ArrayForm
+from rapid_wrappers.wrappers.running_deviation import RunningDeviation
 
 __all__ = ["VectorEpisodeScoringWrapper"]
 
@@ -43,22 +44,27 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
     environments it restarts, with a warning the first time. For each environment the wrapper holds memory for the
     longest episode so far, in whole pages.
 
+    Floats count in units of their running deviation over the observations of all environments so far, those of
+    episodes in flight included.
+
     Args:
-        envs: Array observations; Discrete, Box, MultiDiscrete or MultiBinary actions; not yet scored. Its autoreset
-            mode is ``envs.metadata["autoreset_mode"]``, or ``NEXT_STEP`` if that is missing.
+        envs: Observations and actions as in :class:`.EpisodeScoringWrapper`; not yet scored. Its autoreset mode is
+            ``envs.metadata["autoreset_mode"]``. If that is missing, the wrapper concludes it from the first end, and
+            says so: infos with ``final_obs`` or ``final_info`` mean ``SAME_STEP``, others ``NEXT_STEP``.
         local: As in :class:`.EpisodeScoringWrapper`; the default follows the space of one environment.
         count: As in :class:`.EpisodeScoringWrapper`.
         counter: As in :class:`.EpisodeScoringWrapper`.
-        state: ``(observations, infos) -> (num_envs, *state_shape)``, to score something other than the observations.
-            The wrapper calls it with what each reset and step returned. State that only an environment knows must be
-            in its info, also in the info of ``reset``. The wrapper ignores the rows of environments that a partial
-            reset leaves alone.
+        state: What to score instead of all of the observation: the name of an entry of a Dict space, or a function
+            ``(observations, infos) -> (num_envs, *state_shape)`` (or nested arrays). The wrapper calls it with what
+            each reset and step returned. State that only an environment knows must be in its info, also in the info of
+            ``reset``. The wrapper ignores the rows of environments that a partial reset leaves alone.
         record: As in :class:`.EpisodeScoringWrapper`.
+        normalize: As in :class:`.EpisodeScoringWrapper`.
 
     Raises:
-        TypeError: If ``envs`` is no vector environment, observations are not arrays, the action space is not supported,
-            or an argument has another type.
-        ValueError: If ``envs`` is scored already or ``local`` is unknown.
+        TypeError: If ``envs`` is no vector environment, a space is not supported (the message names the wrapper that
+            makes it so), or an argument has another type.
+        ValueError: If ``envs`` is scored already, ``local`` is unknown, or no entry has the name ``state``.
 
     >>> import gymnasium as gym
     >>> envs = VectorEpisodeScoringWrapper(gym.make_vec("CartPole-v1", 2, "sync"))
@@ -71,27 +77,26 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
 
     def __init__(
         self,
-        envs: VectorEnv[NDArray, ArrayLike, NDArray],
+        envs: VectorEnv[Any, Any, Any],
         *,
-        local: str | Callable[[NDArray], float] | None = None,
+        local: str | Callable[[Any], float] | None = None,
         count: bool | None = None,
         counter: StateCounter | None = None,
-        state: Callable[[NDArray, dict[str, Any]], ArrayLike] | None = None,
+        state: Callable[[Any, dict[str, Any]], Any] | str | None = None,
         record: bool = True,
+        normalize: bool | RunningDeviation | None = None,
     ) -> None:
         if not isinstance(envs, VectorEnv):
             raise TypeError(f"expected a vector environment, got {envs}: wrap a single one with EpisodeScoringWrapper")
         super().__init__(envs)
         check_unscored(envs)
-        space = envs.single_observation_space
-        self._spaces = RecordedSpaces(space, envs.single_action_space)
-        self._scorer = EpisodeScorer(local=local, count=count, counter=counter, state=state)
-        if state is None:
-            self._scorer.resolve_defaults(space.dtype, space.shape)
-        self._state = state
-        self._record = record
-        mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._mode = AutoresetMode(getattr(envs.unwrapped, "autoreset_mode", mode))  # Gymnasium 1.1 shares the metadata
+        self._scorer = EpisodeScorer(local=local, count=count, counter=counter, state=state, normalize=normalize)
+        self._spaces = self._choose_spaces(
+            envs.single_observation_space, envs.single_action_space, state, record, "gymnasium.wrappers.vector"
+        )
+        mode = getattr(envs.unwrapped, "autoreset_mode", None)  # first, as Gymnasium 1.1 shares the metadata
+        mode = envs.metadata.get("autoreset_mode") if mode is None else mode
+        self._mode = None if mode is None else AutoresetMode(mode)  # None: not known before the first end
         self._batch = (envs.num_envs,)
         self._started = False  # whether all were reset, and no step failed since
         self._warned = False
@@ -99,7 +104,7 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those of ``options["reset_mask"]``. Their episodes in flight are discarded."""
         mask = (options or {}).get("reset_mask")  # read first: some environments take it out of the dictionary
         ready, self._started = self._started, False  # as in `step`
@@ -112,7 +117,7 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
         self._started = ready or bool(restarted.all())
         return observations, infos
 
-    def step(self, actions: ArrayLike) -> tuple[NDArray, NDArray, NDArray, NDArray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, NDArray, NDArray, NDArray, dict[str, Any]]:
         """Step the environments. When episodes end, ``infos`` also holds their scores and records.
 
         Raises:
@@ -120,10 +125,12 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
             ValueError: If the actions do not fit the dtype and shape of their space; no environment then takes a step.
                 If a return is not a finite number, or the observations do not fit their space; all episodes in flight
                 are then discarded. An exception from an environment discards them too, as others may have moved.
+                If infos contradict the autoreset mode that the environments declare.
         """
         if not self._started:
             raise ResetNeeded("expected `reset()` of all environments before `step()`")
-        taken = self._spaces.as_recorded("action", actions, self._batch)
+        forms = self._spaces.forms
+        taken = self._spaces.as_recorded("action", actions, self._batch) if "action" in forms else None
         self._started = False  # after a failure below no episode can be continued
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         episodes = self._in_flight
@@ -135,27 +142,31 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
             episodes.returns[acted] += paid[acted]
         if not np.isfinite(episodes.returns).all():
             raise ValueError(f"expected rewards with finite sums, got {episodes.returns} with the rewards {rewards}")
-        episodes.keep("actions", taken, acted)
+        if taken is not None:
+            episodes.keep("actions", taken, acted)
         episodes.lengths[acted] += 1
         ended = acted & done
         if ended.any():
+            self._check_mode(infos)
             infos = {**infos, **self._finish(ended, infos)}
         episodes.active = acted & ~done
         if self._mode is AutoresetMode.SAME_STEP:
             episodes.begin(done)
-        elif self._mode is AutoresetMode.NEXT_STEP and not acted.all():
+        elif self._mode is not AutoresetMode.DISABLED and not acted.all():
             episodes.begin(~acted)
         self._receive(observations, infos, episodes.active)
         self._started = True
         return observations, rewards, terminations, truncations, infos
 
     def state_dict(self) -> dict[str, Any]:
-        """The episodes in flight, as copied arrays: for each its observations, actions and return so far.
+        """The episodes in flight and the running deviations, as copied arrays.
 
-        The state of the environments is not included, nor are the counts (see ``counter.state_dict()``).
+        Of each episode the observations, actions and return so far. The state of the environments is not included, nor
+        are the counts (see ``counter.state_dict()``).
         """
         episodes = self._in_flight if self._started else EpisodesInFlight(*self._batch)
-        return {"started": np.array(self._started), **episodes.state_dict()}
+        statistics = self.statistics.state_dict()
+        return {"started": np.array(self._started), "statistics": statistics, **episodes.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the episodes of a :meth:`state_dict`. The environments must be in the state they had then.
@@ -163,35 +174,47 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
         Raises:
             ValueError: If ``state`` has another form, or does not fit these environments. Nothing changes then.
         """
-        names = {"observations"} if self._record or self._state is None else set()
-        names |= {"states"} if self._state is not None else set()
+        forms = {f"{name}s": form for name, form in self._spaces.forms.items()}
+        forms |= {"states": None} if callable(self._state) else {}
         try:
             if set(state) != set(self.state_dict()):
                 raise ValueError(f"expected the keys of a `state_dict()`, got {list(state)}")
-            started, states = bool(state["started"]), state["kept"].get("states")
-            states = None if states is None else np.asarray(states)
-            in_flight = EpisodesInFlight.from_state_dict(state, *self._batch, names, self._dtype_and_shape)
+            started, states, statistics = bool(state["started"]), state["kept"].get("states"), RunningDeviation()
+            in_flight = EpisodesInFlight.from_state_dict(state, *self._batch, forms)
+            statistics.load_state_dict(state["statistics"])
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError("expected `state` to be a `state_dict()` of a VectorEpisodeScoringWrapper") from error
         if states is not None:
-            self._scorer.resolve_defaults(states.dtype, states.shape[1:])
+            self._scorer.resolve_defaults(map_arrays(lambda a: ArrayForm("state", a.dtype, a.shape[1:]), states))
+        self.statistics.load_state_dict(state["statistics"])
         self._started, self._in_flight = started, in_flight
 
-    def _dtype_and_shape(self, name: str) -> tuple[np.dtype, tuple[int, ...]] | None:
-        """Dtype and shape of one row, as far as they are known before the first."""
-        return None if name == "states" else self._spaces.dtype_and_shape(name.removesuffix("s"))
+    def _check_mode(self, infos: dict[str, Any]) -> None:
+        """Conclude an undeclared autoreset mode from the ``infos`` of an end; refuse ones that contradict it."""
+        mark = next((key for key in ("final_obs", "final_info", "final_observation") if key in infos), None)
+        if self._mode is None:
+            self._mode = AutoresetMode.NEXT_STEP if mark is None else AutoresetMode.SAME_STEP
+            warnings.warn(
+                f"The vector environment does not declare metadata['autoreset_mode']. Its infos have "
+                f"{mark or 'no final_obs'} at an end, so {self._mode.name} is assumed.",
+                stacklevel=3,
+            )
+        elif mark is not None and self._mode is not AutoresetMode.SAME_STEP:
+            raise ValueError(f"expected infos without {mark!r} from environments that declare {self._mode}: "
+                             "correct envs.metadata['autoreset_mode']")  # fmt: skip
 
-    def _receive(self, observations: NDArray, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
+    def _receive(self, observations: Any, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
         """Keep the observations that agents will act on, and their states, of those in ``mask``; others may be void."""
-        if self._record or self._state is None:
-            copied = self._spaces.as_recorded("observation", observations, self._batch)
+        states = None
+        if "observation" in self._spaces.forms:
+            copied = self._spaces.as_recorded("observation", self._recorded(observations), self._batch)
             self._in_flight.keep("observations", copied, mask)
-        if self._state is not None:
-            states = np.asarray(self._state(observations, infos))
-            if states.shape[:1] != self._batch:
-                raise ValueError(f"expected `state` to return an array of {self._batch} states, got {states.shape}")
-            self._scorer.resolve_defaults(states.dtype, states.shape[1:])
+            states = self._scored_part(copied)
+        if callable(self._state):
+            states = self._states_of(self._state(observations, infos), self._batch)
             self._in_flight.keep("states", states, mask)
+        if mask.any():
+            self._scorer.observe(map_arrays(lambda rows: rows[mask], states))
 
     def _finish(self, ended: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
         """The entries of ``infos`` for the episodes that just ended."""
@@ -200,8 +223,8 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
         scores = np.zeros((3, *self._batch))
         records = np.full(self._batch, None, object)
         lengths, returns, kept = self._in_flight.lengths, self._in_flight.returns, self._in_flight.copies(ended)
-        states = kept["observations" if self._state is None else "states"]
-        all_ids = self._scorer.identify(np.concatenate(states)) if self.count else None
+        states = kept["states"] if callable(self._state) else [*map(self._scored_part, kept["observations"])]
+        all_ids = self._scorer.identify(map_arrays(_concatenate, *states)) if self.count else None
         ends = np.cumsum(lengths[ended])
         for k, i in enumerate(np.flatnonzero(ended)):
             ids = None if all_ids is None else all_ids[ends[k] - lengths[i] : ends[k]].copy()
@@ -220,3 +243,7 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
         if longest and not (self._warned or (seed is not None and longest <= 2)):
             self._warned = True
             warnings.warn(DISCARDED.format(longest), stacklevel=3)
+
+
+def _concatenate(*rows: NDArray) -> NDArray:
+    return np.concatenate(rows)

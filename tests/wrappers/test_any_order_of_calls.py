@@ -64,11 +64,12 @@ class WrapperMachine(RuleBasedStateMachine):
     def expect(self, dtype, record):
         self.dtype, self.record, self.warned = np.dtype(dtype), record, False
         self.visits, self.ids, self.given, self.action = Counter(), {}, [], 0
+        self.acted_on = []  # states that are in the running deviation
 
     def check_finished(self, scores, episode, steps):
         states, actions, rewards = map(list, zip(*steps, strict=True))
         if self.dtype.kind == "f":
-            local, global_, ids = statistics.fmean(map(statistics.pstdev, zip(*states, strict=True))), 0.0, None
+            local, global_, ids = self.spread(states), 0.0, None
         else:
             self.visits.update(states)
             ids = [self.ids.setdefault(state, len(self.ids)) for state in states]
@@ -79,6 +80,14 @@ class WrapperMachine(RuleBasedStateMachine):
             assert (episode.observations.dtype, episode.actions.dtype) == (self.dtype, np.int64)
             assert list(episode.scores) == [scores[name] for name in ("extrinsic", "local", "global")]
             self.given.append((episode, states, actions, ids))
+
+    def spread(self, states):
+        """Eq. 2 in running deviations, with numbers beyond ten of them cut off."""
+        deviations = []
+        for of_one, of_all in zip(zip(*states, strict=True), zip(*self.acted_on, strict=True), strict=True):
+            mean, unit = statistics.fmean(of_all), statistics.pstdev(of_all) or 1.0
+            deviations.append(statistics.pstdev([min(max((x - mean) / unit, -10), 10) for x in of_one]))
+        return statistics.fmean(deviations)
 
     def checked_reset(self, lengths, seed=None, options=None):
         """Reset, and expect a warning if it is the first to discard fragments. They have these ``lengths``."""
@@ -149,6 +158,7 @@ class SingleMachine(WrapperMachine):
         assert np.ndim(given) == 0
         self.seen = (7, cell)
         if any(ends):
+            self.acted_on += [state for state, *_ in self.episode]
             self.check_finished(found.pop("episode_scores"), found.pop("episode_record", None), self.episode)
             self.episode = None
         assert found == info
@@ -228,7 +238,7 @@ class VectorMachine(WrapperMachine):
     def build(self, counter):
         makers = [functools.partial(Puppet, tag, self.dtype) for tag in range(self.number)]
         self.wrap(SyncVectorEnv(makers, copy=self.copies, autoreset_mode=self.mode), counter)
-        self.started, self.episodes, self.seen = False, None, [None] * self.number
+        self.started, self.episodes, self.seen, self.acted_on = False, None, [None] * self.number, []
 
     def wrap(self, envs, counter):
         self.env, self.warned = rw.VectorEpisodeScoringWrapper(envs, counter=counter, record=self.record), False
@@ -293,6 +303,7 @@ class VectorMachine(WrapperMachine):
             self.seen[i] = (i, start if restarted else cell)
             if restarted:
                 self.episodes[i] = []
+        self.acted_on += [seen for seen, steps in zip(self.seen, self.episodes, strict=True) if steps is not None]
         assert list(map(tuple, observations.tolist())) == self.seen
 
     def check_masks(self, infos, ended):
@@ -333,6 +344,7 @@ class VectorMachine(WrapperMachine):
         self.check_masks(infos, [])
         for i in chosen:
             self.seen[i], self.episodes[i] = (i, events[i][1]), []
+            self.acted_on.append(self.seen[i])
             assert tuple(observations[i].tolist()) == self.seen[i]
             assert seed is None or self.env.env.envs[i].np_random_seed == seed + i
         self.started |= len(chosen) == self.number

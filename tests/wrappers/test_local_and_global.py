@@ -37,7 +37,7 @@ def test_the_default_scores_follow_the_space():
 
 
 def test_float_states_are_not_counted_and_score_zero_globally():
-    env = EpisodeScoringWrapper(gym.make("CartPole-v1"))
+    env = EpisodeScoringWrapper(gym.make("CartPole-v1"), normalize=False)
     env.reset(seed=0)
     terminated = False
     while not terminated:
@@ -79,7 +79,7 @@ def test_a_state_function_decides_what_is_scored_while_the_record_keeps_the_obse
 
 @pytest.mark.parametrize("explicit", [{}, {"local": "std", "count": False}])
 def test_the_defaults_follow_the_dtype_and_shape_that_a_state_function_returns(explicit):
-    floats = EpisodeScoringWrapper(ScriptedEnv([3]), state=lambda env, obs: obs / 2, **explicit)
+    floats = EpisodeScoringWrapper(ScriptedEnv([3]), state=lambda env, obs: obs / 2, normalize=False, **explicit)
     assert play(floats)["episode_scores"]["local"] == pytest.approx(np.std([0, 0.5, 1]) / 2)
     pixels = EpisodeScoringWrapper(
         ScriptedEnv([2]), state=lambda env, obs: np.full((32, 32, 3), 255 * obs[1], np.uint8), **explicit

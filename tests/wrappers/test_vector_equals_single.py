@@ -33,7 +33,7 @@ from tests.wrappers.vector_episodes import (
 )
 def test_each_episode_is_the_same_as_with_the_single_wrapper(env_id, mode):
     make_env = functools.partial(gym.make, env_id, max_episode_steps=25)
-    envs = VectorEpisodeScoringWrapper(SyncVectorEnv([make_env] * 3, autoreset_mode=mode))
+    envs = VectorEpisodeScoringWrapper(SyncVectorEnv([make_env] * 3, autoreset_mode=mode), normalize=False)
     envs.action_space.seed(0)
     actions = [envs.action_space.sample() for _ in range(120)]
     assert_same_episodes(run(envs, 120, actions, seed=5), run_singly(make_env, 3, mode, 120, actions, seed=5))

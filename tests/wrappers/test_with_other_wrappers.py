@@ -90,7 +90,7 @@ def check(ours, twins):
 @pytest.mark.parametrize("name", INSIDE)
 def test_scores_and_record_are_of_the_output_of_a_wrapper_inside(name):
     env_id, wrapper = INSIDE[name]
-    with EpisodeScoringWrapper(wrapper(gym.make(env_id))) as env, wrapper(gym.make(env_id)) as twin:
+    with EpisodeScoringWrapper(wrapper(gym.make(env_id)), normalize=False) as env, wrapper(gym.make(env_id)) as twin:
         ours = episodes(env, seed=3)
         check(ours, episodes(twin, seed=3))
     if name == "RecordEpisodeStatistics":
@@ -100,7 +100,7 @@ def test_scores_and_record_are_of_the_output_of_a_wrapper_inside(name):
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_wrapper_outside_changes_neither_scores_nor_record(name):
     env_id, wrapper = OUTSIDE[name]
-    with wrapper(EpisodeScoringWrapper(gym.make(env_id))) as env, gym.make(env_id) as twin:
+    with wrapper(EpisodeScoringWrapper(gym.make(env_id), normalize=False)) as env, gym.make(env_id) as twin:
         check(episodes(env, seed=3), episodes(twin, seed=3))
 
 

@@ -45,7 +45,7 @@ def run(envs, steps, actions=None, seed=None):
 def run_singly(make_env, num_envs, mode, steps, actions, seed):
     """The same with an EpisodeScoringWrapper around each environment, stepped by hand, with one counter."""
     counter = StateCounter()
-    envs = [EpisodeScoringWrapper(make_env(), counter=counter) for _ in range(num_envs)]
+    envs = [EpisodeScoringWrapper(make_env(), counter=counter, normalize=False) for _ in range(num_envs)]
     for i, env in enumerate(envs):
         env.reset(seed=seed + i)
     ended, found = [False] * num_envs, []
