@@ -91,12 +91,14 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
         super().__init__(envs)
         check_unscored(envs)
         self._scorer = EpisodeScorer(local=local, count=count, counter=counter, state=state, normalize=normalize)
-        self._spaces = self._choose_spaces(
-            envs.single_observation_space, envs.single_action_space, state, record, "gymnasium.wrappers.vector"
-        )
         mode = getattr(envs.unwrapped, "autoreset_mode", None)  # first, as Gymnasium 1.1 shares the metadata
         mode = envs.metadata.get("autoreset_mode") if mode is None else mode
         self._mode = None if mode is None else AutoresetMode(mode)  # None: not known before the first end
+        # Gymnasium's wrappers of vector environments refuse SAME_STEP; those of single ones belong inside then.
+        remedies = "gymnasium.wrappers" + ("" if self._mode is AutoresetMode.SAME_STEP else ".vector")
+        self._spaces = self._choose_spaces(
+            envs.single_observation_space, envs.single_action_space, state, record, remedies
+        )
         self._batch = (envs.num_envs,)
         self._started = False  # whether all were reset, and no step failed since
         self._warned = False

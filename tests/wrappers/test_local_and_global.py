@@ -201,3 +201,58 @@ def test_a_local_function_takes_what_the_state_function_returned():
         scripted([4], [5]), local=lambda states: states.shape[1], state=lambda observations, infos: observations[:, :1]
     )
     assert [episode.scores.local for *_, episode in run(envs, 5)] == [1.0, 1.0]
+
+
+class Frames(gym.Env):
+    """Shows black frames, and in each second step one with a white half."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, shape, axes):
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.white = np.zeros(shape, np.uint8)
+        np.moveaxis(self.white, axes, (0, 1))[:20] = 255
+
+    def reset(self, seed=None, options=None):
+        self.t = 0
+        return self.white * 0, {}
+
+    def step(self, action):
+        self.t += 1
+        return self.white * (action * self.t % 2), 0.0, self.t == 8, False, {}
+
+
+FRAMES = {
+    (40, 50): (0, 1),
+    (40, 50, 3): (0, 1),
+    (3, 40, 50): (1, 2),
+    (4, 40, 50): (1, 2),
+    (4, 40, 50, 3): (1, 2),
+    (40, 50, 4, 3): (0, 1),
+    (40, 3, 50): (0, 2),
+}
+
+
+@pytest.mark.parametrize("shape", FRAMES)
+def test_pixels_are_known_in_any_order_of_their_axes(shape):
+    env = EpisodeScoringWrapper(Frames(shape, FRAMES[shape]))
+    assert (env.local, env.count) == ("std", False)
+    assert "pixels from 0 to 1" in env.scored
+    still, moving = (play(env, [action] * 8)["episode_scores"]["local"] for action in (0, 1))
+    assert (still, moving) == (0.0, pytest.approx(0.5 * 20 / 40))
+
+
+@pytest.mark.parametrize("shape", FRAMES)
+def test_the_codes_of_pixels_do_not_depend_on_the_order_of_their_axes(shape):
+    def counts(shape, axes):
+        env = EpisodeScoringWrapper(Frames(shape, axes), counter=StateCounter(hash_bits=16))
+        for action in (1, 0):
+            play(env, [action] * 8)
+        return env.count, env.counter.counts.tolist()
+
+    assert counts(shape, FRAMES[shape]) == (True, [12, 4])
+
+
+def test_small_grids_are_no_pixels():
+    assert EpisodeScoringWrapper(Frames((31, 99, 3), (0, 1))).local == "distinct"
+    assert EpisodeScoringWrapper(Frames((9, 20, 20), (1, 2))).local == "distinct"
