@@ -93,7 +93,8 @@ class RAPIDArgs:
     buffer_size: int = 5_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
     age_penalty: float = 0.05
-    """score that an episode loses for every 1000 later episodes; 0 never forgets, as in the paper"""
+    """score that an episode loses for every 1000 later ones, as a share of the range of returns so far (at least 1);
+    0 never forgets, as in the paper"""
     bc_steps: int = 10
     """imitation updates after each episode"""
     bc_batch_size: int = 256
@@ -237,7 +238,7 @@ if __name__ == "__main__":
         counter=counter if envs.count else None, age_penalty=args.age_penalty, whole_episodes=args.whole_episodes,
         rank=args.rank, seed=args.seed,
     )  # fmt: skip
-    parts |= {"counter": counter, "buffer": buffer}
+    parts |= {"counter": counter, "statistics": envs.statistics, "buffer": buffer}
     # end RAPID
 
     next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=float("nan"))

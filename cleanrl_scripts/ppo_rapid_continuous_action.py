@@ -17,7 +17,7 @@ from torch.distributions import Normal
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/SparseSwimmer-v0 and others)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.scores import LOCAL_SCORES, episode_score
+from rapid_wrappers.scores import episode_score
 from rapid_wrappers.training.args import RunArgs, read_args
 from rapid_wrappers.training.normalize import ObservationNormalizer, RewardNormalizer, UpdateStatistics
 from rapid_wrappers.training.pictures import draw_buffer
@@ -88,7 +88,7 @@ class RAPIDArgs:
     local_score: Literal["std", "distance"] = "std"
     """std: Eq. 2; distance: mean distance to the episode's mean state, as in the authors' code"""
     score_normalized: bool = True
-    """compute the local score of normalized observations; --no-score-normalized: of raw ones"""
+    """compute the local score in units of the running deviation; --no-score-normalized: of raw observations"""
     w0: float = 1.0
     """weight of the extrinsic score"""
     w1: float = 0.001
@@ -97,8 +97,9 @@ class RAPIDArgs:
     """weight of the global score, useful only where states repeat; 0 also stops counting them"""
     buffer_size: int = 3_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
-    age_penalty_share: float = 1.0
-    """share of the best kept score that an episode loses for every 1000 later episodes; 0: never forget (paper)"""
+    age_penalty: float = 1.0
+    """score that an episode loses for every 1000 later ones, as a share of the range of returns so far (at least 1);
+    0 never forgets, as in the paper"""
     bc_steps: int = 5
     """imitation updates after each episode"""
     bc_batch_size: int = 256
@@ -128,7 +129,7 @@ class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
 # Table of Appendix A; the authors' commands where it is silent or they differ (local score, time limits).
 PAPER = Args(
     paper=True, exp_name="paper", total_timesteps=5_000_000, num_envs=1, bc_loss="mse", local_score="distance",
-    w1=0.001, buffer_size=10_000, age_penalty_share=0.0, bc_target_share=0.0, truncation_as_termination=True,
+    w1=0.001, buffer_size=10_000, age_penalty=0.0, bc_target_share=0.0, truncation_as_termination=True,
 )  # fmt: skip
 UNCHANGEABLE = ("rapid", "paper", "init_std", "local_score", "score_normalized")  # by --resume
 
@@ -222,9 +223,10 @@ if __name__ == "__main__":
         agent = make_agent(envs, args).to(run.device)
         envs = UpdateStatistics(envs, agent.normalize)
         # RAPID
-        counter, score = StateCounter(), LOCAL_SCORES[args.local_score]  # by the same statistics for all of an episode
-        local = (lambda states: score(agent.normalize(states).numpy())) if args.score_normalized else args.local_score
-        envs = VectorEpisodeScoringWrapper(envs, local=local, counter=counter, count=bool(args.w2 and args.rapid))
+        counter, normalize = StateCounter(), None if args.score_normalized else False
+        envs = VectorEpisodeScoringWrapper(
+            envs, local=args.local_score, counter=counter, count=bool(args.w2 and args.rapid), normalize=normalize
+        )
         # end RAPID
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches
@@ -236,9 +238,10 @@ if __name__ == "__main__":
     # RAPID
     buffer = RankingBuffer(
         args.buffer_size, 0.0 if args.pure_exploration else args.w0, args.w1, args.w2,
-        counter=counter if envs.count else None, whole_episodes=args.whole_episodes, rank=args.rank, seed=args.seed,
+        counter=counter if envs.count else None, age_penalty=args.age_penalty, whole_episodes=args.whole_episodes,
+        rank=args.rank, seed=args.seed,
     )  # fmt: skip
-    parts |= {"counter": counter, "buffer": buffer}
+    parts |= {"counter": counter, "statistics": envs.statistics, "buffer": buffer}
     # end RAPID
 
     next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=float("nan"))
@@ -295,7 +298,6 @@ if __name__ == "__main__":
                 if args.score_as_reward:
                     reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
                 if add:
-                    buffer.age_penalty = args.age_penalty_share * (abs(buffer.scores[0]) if len(buffer) else 0)
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
                 bc_losses = []
                 for _ in range(args.bc_steps if imitate else 0):

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rapid_wrappers.training.signals import ignore_signals_in_workers
+from rapid_wrappers.wrappers.recorded_spaces import RecordedSpaces
 
 __all__ = ["choose_engine", "draw_without_display", "make_env", "make_envs", "make_eval_envs"]
 
@@ -47,12 +48,30 @@ def make_env(env_id: str, wrap_env: WrapEnv, *, video_folder: str | None = None,
             with warnings.catch_warnings():  # the async engine makes this environment twice
                 warnings.filterwarnings("ignore", ".*Overwriting existing videos")
                 env = gym.wrappers.RecordVideo(env, video_folder)
-        env = wrap_env(env)
-        # Some environments overwrite the observation they returned, or return their reward in an array.
-        env = gym.wrappers.TransformObservation(env, np.array, env.observation_space)
-        return gym.wrappers.TransformReward(env, lambda reward: np.asarray(reward).item())
+        return _AsDeclared(wrap_env(env))
 
     return thunk
+
+
+class _AsDeclared(gym.Wrapper):
+    """Copies observations, checks that they fit their space, and turns reward and end flags into plain numbers.
+
+    Some environments overwrite the observation they returned, or return flags in arrays. Worker processes hand
+    observations over in the dtype of the space, whatever they lose by it.
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self._spaces = RecordedSpaces(env.observation_space, None)
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**kwargs)
+        return self._spaces.as_recorded("observation", obs), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, *outcome, info = self.env.step(action)
+        reward, terminated, truncated = (np.asarray(value).item() for value in outcome)
+        return self._spaces.as_recorded("observation", obs), reward, bool(terminated), bool(truncated), info
 
 
 def choose_engine(args: Any, wrap_env: WrapEnv) -> tuple[str, str]:

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rapid_wrappers.buffer import RankingBuffer
+from rapid_wrappers.counts import image_axes
+from rapid_wrappers.episode import map_arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +37,8 @@ def draw_buffer(buffer: RankingBuffer, episodes: int = 6, frames: int = 8) -> "F
     """Draw the best kept episodes, one per row, and histograms of all kept ones.
 
     Images appear as a strip of frames. MiniGrid's views are stitched to the level that they saw, with the path through
-    it. Other observations appear as curves of their first entries.
+    it. Other observations appear as curves of their first numbers. Of the entries of a Dict or Tuple space an image or
+    a view is drawn, or else the first entry.
 
     Args:
         buffer: A buffer that holds at least one pair.
@@ -54,23 +57,23 @@ def draw_buffer(buffer: RankingBuffer, episodes: int = 6, frames: int = 8) -> "F
         raise ValueError("expected a buffer with pairs in it, got an empty one")
     kept = buffer.episodes()
     best = kept[:episodes]
-    form = best[0]["observations"].dtype, best[0]["observations"].shape[1:]
-    is_view = form == (np.uint8, (7, 7, 3))
+    shown = [_entry_to_draw(episode["observations"]) for episode in best]
+    is_view, is_image = _is_view(shown[0]), _is_image(shown[0])
     columns = min(3, len(best)) if is_view else 1
     rows = -(-len(best) // columns)
     figure = Figure(figsize=(12, (2.6 if is_view else 1.7) * rows + 2.6), layout="constrained")
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[(2.6 if is_view else 1.7) * rows, 2.6])[:, 0]
     places = np.ravel(upper.subfigures(rows, columns, squeeze=False))
-    for place, episode in zip(places, best, strict=False):
+    for place, episode, observations in zip(places, best, shown, strict=False):
         place.suptitle("score {score:.3f} (return {extrinsic:.2f}, local {local:.3f}, global {global:.3f}),\n"
                        "{length} steps, {age} episodes ago".format(**episode), fontsize="small")  # fmt: skip
         if is_view:
-            _draw_level(place.subplots(), *stitch_views(episode["observations"], episode["actions"]))
-        elif form[0] == np.uint8 and len(form[1]) == 3 and min(form[1][:2]) >= 32:
-            _draw_frames(place, episode["observations"], frames)
+            _draw_level(place.subplots(), *stitch_views(observations, episode["actions"]))
+        elif is_image:
+            _draw_frames(place, observations, frames)
         else:
             axes = place.subplots()
-            axes.plot(episode["observations"].reshape(len(episode["observations"]), -1)[:, :8], lw=0.8)
+            axes.plot(observations.reshape(len(observations), -1)[:, :8], lw=0.8)
             axes.set_xlabel("step", fontsize="x-small")
     names = {"score": "score", "extrinsic": "return", "length": "length (steps)", "age": "age (episodes)"}
     *histograms, over_time = lower.subplots(1, len(names) + 1)
@@ -79,15 +82,41 @@ def draw_buffer(buffer: RankingBuffer, episodes: int = 6, frames: int = 8) -> "F
         axes.set_xlabel(label)
     over_time.scatter([-episode["age"] for episode in kept], [episode["score"] for episode in kept], s=8)
     over_time.set(xlabel="when added (episodes)", ylabel="score")
-    first = {episode["observations"][0].tobytes() for episode in kept if len(episode["actions"]) == episode["length"]}
+    first = {
+        b"".join(rows[0].tobytes() for rows in _arrays(episode["observations"]))
+        for episode in kept
+        if len(episode["actions"]) == episode["length"]
+    }
     lower.suptitle(f"{len(buffer)} pairs of {len(kept)} episodes with {len(first)} different first observations")
     return figure
 
 
+def _arrays(observations: Any) -> list[NDArray]:
+    found: list[NDArray] = []
+    map_arrays(found.append, observations)
+    return found
+
+
+def _is_view(rows: NDArray) -> bool:
+    return rows.dtype == np.uint8 and rows.shape[1:] == (7, 7, 3)
+
+
+def _is_image(rows: NDArray) -> bool:
+    return rows.dtype == np.uint8 and image_axes(rows.shape[1:]) is not None
+
+
+def _entry_to_draw(observations: Any) -> NDArray:
+    arrays = _arrays(observations)
+    return next((rows for rows in arrays if _is_view(rows) or _is_image(rows)), arrays[0])
+
+
 def _draw_frames(place: Any, observations: NDArray[np.uint8], frames: int) -> None:
-    steps = np.linspace(0, len(observations) - 1, min(frames, len(observations))).round().astype(int)
+    height, width = image_axes(observations.shape[1:]) or (0, 1)
+    images = np.moveaxis(observations, (height + 1, width + 1), (1, 2)).reshape(len(observations), *np.take(
+        observations.shape[1:], (height, width)), -1)  # fmt: skip
+    steps = np.linspace(0, len(images) - 1, min(frames, len(images))).round().astype(int)
     for axes, t in zip(np.ravel(place.subplots(1, len(steps), squeeze=False)), steps, strict=True):
-        axes.imshow(observations[t] if observations.shape[-1] in (3, 4) else observations[t, ..., 0], cmap="gray")
+        axes.imshow(images[t] if images.shape[-1] == 3 else images[t, ..., -1], cmap="gray")  # of a stack the newest
         axes.axis("off")
 
 

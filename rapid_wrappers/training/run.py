@@ -154,6 +154,7 @@ class Run:
                     save_atomically(self.model_path, parts["agent"].state_dict())
                 sys.exit(f"error: {self.args.resume} has {global_step} frames already: raise --total-timesteps")
             print(f"resuming at {global_step} of {num_frames} frames on {self.device}", flush=True)
+        print(f"scored: {envs.scored}", flush=True)
         try:
             self.log = Log(self.folder, self.args, global_step, num_frames, returns)
         except OSError as error:

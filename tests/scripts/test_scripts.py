@@ -112,7 +112,7 @@ CASES = (
         paper={
             "total_timesteps": 5_000_000, "num_steps": 128, "learning_rate": 5e-4, "w1": 0.001, "w2": 0.0,
             "local_score": "distance", "score_normalized": True, "ppo_loss": False, "bc_loss": "mse", "init_std": 1.0,
-            "age_penalty_share": 0.0, "bc_target_share": 0.0, "bc_anneal_until": None,
+            "age_penalty": 0.0, "bc_target_share": 0.0, "bc_anneal_until": None,
         },
         refused=(
             ("--env-id CartPole-v1", "discrete actions: ppo_rapid.py"),

@@ -24,7 +24,7 @@ discrete, images, continuous = map(import_script, SCRIPTS)
         ),
         ("learning_rate clip_coef max_grad_norm target_kl init_std", [0, -1.0, float("nan"), float("inf")]),
         ("gamma gae_lambda", [-0.1, 1.1, float("nan")]),
-        ("ent_coef vf_coef age_penalty age_penalty_share bc_target_loss bc_target_share", [-1, float("inf")]),
+        ("ent_coef vf_coef age_penalty bc_target_loss bc_target_share", [-1, float("inf")]),
         ("w0 w1 w2", [float("nan"), float("inf")]),
         ("hash_bits", [0, 40]),
         ("seed", [-1, 2**32]),

@@ -28,7 +28,7 @@ MAZE, ROOM = "rapid/MazeS5-v0", "MiniWorld-OneRoomS6Fast-v0"
 def choose(env_id, engine=None, num_envs=2, **more):
     args = SimpleNamespace(env_id=env_id, engine=engine, num_envs=num_envs, seed=1, capture_video=False)
     vars(args).update(more)
-    return choose_engine(args, lambda env: env)
+    return choose_engine(args, array_observations)
 
 
 def hide_numba(monkeypatch):
@@ -98,7 +98,42 @@ def test_an_environment_gives_observations_of_their_own_and_rewards_that_are_num
 def test_arguments_and_the_scripts_wrapper_reach_the_environment():
     env = make_env("CartPole-v1", gym.wrappers.FlattenObservation, render_mode="rgb_array")()
     assert env.render_mode == "rgb_array"
-    assert isinstance(env.env.env, gym.wrappers.FlattenObservation)
+    assert isinstance(env.env, gym.wrappers.FlattenObservation)
+
+
+class Careless(gym.Env):
+    """Declares uint8, and shows what it is told; its reward and end flags are arrays."""
+
+    observation_space, action_space = spaces.Box(0, 255, (2,), np.uint8), spaces.Discrete(2)
+    shown = np.array([1, 2])
+
+    def reset(self, *, seed=None, options=None):
+        return self.shown, {}
+
+    def step(self, action):
+        return self.shown, np.array([0.5]), np.array([True]), np.array([False]), {}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["sync", "async"])
+def test_end_flags_in_arrays_become_plain_numbers_in_each_engine(engine, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Careless-v0", EnvSpec("Careless-v0", Careless))
+    envs = make_envs("Careless-v0", lambda env: env, 2, engine)
+    envs.reset()
+    observations, rewards, terminations, truncations, _ = envs.step(np.zeros(2, int))
+    envs.close()
+    assert (observations.dtype, rewards.tolist()) == (np.uint8, [0.5, 0.5])
+    assert (terminations.tolist(), truncations.tolist()) == ([True, True], [False, False])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["sync", "async"])
+@pytest.mark.parametrize("shown", [np.array([0.7, 0.0]), np.array([-1, 0]), np.zeros(3, np.uint8)])
+def test_an_observation_that_does_not_fit_its_space_is_refused_before_training(engine, shown, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Careless-v0", EnvSpec("Careless-v0", Careless))
+    monkeypatch.setattr(Careless, "shown", shown)
+    with pytest.raises(ValueError, match="expected each observation"):
+        choose("Careless-v0", engine)
 
 
 @pytest.mark.parametrize("engine", ["native", "sync"])
