@@ -1,4 +1,4 @@
-"""RAPID for Stable-Baselines3's PPO and A2C, as a callback."""
+"""RAPID for the on-policy algorithms of Stable-Baselines3 and its contrib package, as a callback."""
 
 import os
 import warnings
@@ -11,24 +11,17 @@ from numpy.typing import NDArray
 from rapid_wrappers.bc import bc_step
 from rapid_wrappers.buffer import RankingBuffer
 from rapid_wrappers.counts import StateCounter
-from rapid_wrappers.episode import Episode, finished_episodes
+from rapid_wrappers.episode import Episode, finished_episodes, map_arrays
 from rapid_wrappers.training.checkpoint import load_checkpoint, save_checkpoint
 from rapid_wrappers.wrappers import EpisodeScoringWrapper
+from rapid_wrappers.wrappers.local_and_global import as_one_array
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.distributions import BernoulliDistribution
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-    from stable_baselines3.common.policies import ActorCriticPolicy
-    from stable_baselines3.common.vec_env import (
-        VecCheckNan,
-        VecEnv,
-        VecEnvWrapper,
-        VecMonitor,
-        VecNormalize,
-        VecTransposeImage,
-        VecVideoRecorder,
-    )
+
+    from rapid_wrappers.sb3_observations import as_kept, as_seen, innermost, leaves, shapes
 except ModuleNotFoundError as error:
     if error.name != "stable_baselines3":
         raise
@@ -48,9 +41,16 @@ class RapidCallback(BaseCallback):
 
     (``normalize_images=False`` because MiniGrid's codes are no pixels: divided by 255 they would hardly differ.)
     After every episode the policy makes ``bc_steps`` updates with its own optimizer, learning rate and moments. The
-    buffer keeps observations as the environments return them, and actions as the policy drew them, before clipping.
-    Sampled observations pass through ``VecNormalize``, with its current statistics, and ``VecTransposeImage``, in the
-    order in which these are around the environments.
+    buffer keeps observations as the environments return them, stacked if there is a ``VecFrameStack``, and actions as
+    the policy drew them, before clipping. The policy imitates what it would see: sampled observations pass through
+    ``VecTransposeImage``, and through ``VecNormalize`` with its current statistics.
+
+    PPO, A2C and TRPO are supported, MaskablePPO (it imitates without the mask, so that what it learns holds under any
+    mask) and RecurrentPPO (it imitates runs of pairs, each from a zero state; use a buffer with
+    ``whole_episodes=True``).
+
+    An episode is left out, with a warning the first time, if another than the callback stepped or reset its
+    environment, such as an evaluation in the training environments.
 
     Args:
         buffer: Ranks the episodes. By default a buffer of 10 000 pairs with the weights of Appendix A. It has a counter
@@ -59,6 +59,8 @@ class RapidCallback(BaseCallback):
             in it. It ignores the counts of the wrappers, since a wrapper in a worker sees only one environment.
         bc_steps: Number of updates after each episode, >= 0. Appendix A: 5.
         bc_batch_size: Number of pairs in each update, >= 1. Appendix A: 256.
+        bc_sequence_length: For RecurrentPPO, the number of steps in each run of pairs, >= 1. An update takes
+            ``bc_batch_size // bc_sequence_length`` of them, at least one.
         bc_target_loss: Imitation pauses until the next rollout when its loss falls below this value, >= 0. 0 never
             pauses, as in the paper.
         verbose: As in Stable-Baselines3.
@@ -66,8 +68,7 @@ class RapidCallback(BaseCallback):
     Raises:
         ValueError: If an argument is out of range. When training starts, if an environment is not scored, or if the
             observations in the buffer cannot be brought into the form that the policy sees.
-        TypeError: When training starts, if the model is no on-policy algorithm whose policy has its own optimizer, or
-            if the policy is recurrent.
+        TypeError: When training starts, if the model is no on-policy algorithm.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class RapidCallback(BaseCallback):
         *,
         bc_steps: int = 5,
         bc_batch_size: int = 256,
+        bc_sequence_length: int = 32,
         bc_target_loss: float = 0.0,
         verbose: int = 0,
     ) -> None:
@@ -84,65 +86,75 @@ class RapidCallback(BaseCallback):
             raise TypeError(f"expected `buffer` to be a RankingBuffer, got {type(buffer).__name__}")
         if buffer is not None and not isinstance(buffer.counter, StateCounter | None):
             raise TypeError(f"expected the buffer's counter to be a StateCounter, got {type(buffer.counter).__name__}")
-        if bc_steps < 0 or bc_batch_size < 1 or not bc_target_loss >= 0:
-            raise ValueError("expected `bc_steps` >= 0, `bc_batch_size` >= 1 and `bc_target_loss` >= 0, "
-                             f"got {bc_steps}, {bc_batch_size} and {bc_target_loss}")  # fmt: skip
+        if bc_steps < 0 or min(bc_batch_size, bc_sequence_length) < 1 or not bc_target_loss >= 0:
+            raise ValueError("expected `bc_steps` >= 0, `bc_batch_size` and `bc_sequence_length` >= 1 and "
+                             f"`bc_target_loss` >= 0, got {bc_steps}, {bc_batch_size}, {bc_sequence_length} and "
+                             f"{bc_target_loss}")  # fmt: skip
         self.buffer = buffer
         self.bc_steps, self.bc_batch_size, self.bc_target_loss = bc_steps, bc_batch_size, bc_target_loss
+        self.bc_sequence_length = bc_sequence_length
         self.bc_loss = float("nan")
         """Loss of the last update, NaN before the first."""
         self._imitate = True
         self._pending: dict[str, Any] | None = None  # a state that was loaded before the buffer existed
         self._actions: list[list[NDArray]] = []  # one list for the episode in flight of each environment
-        self._progress: list[tuple[int, int]] = []  # of each environment at the end of the last rollout
+        self._begun: list[int] = []  # number of episodes begun by each environment, without those of others
+        self._warned = False
 
     # What Stable-Baselines3 calls
 
     def _init_callback(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm) or not isinstance(self.model.policy, ActorCriticPolicy):
-            raise TypeError(f"expected PPO or A2C with an ActorCriticPolicy, got {type(self.model).__name__}: "
-                            "off-policy algorithms and recurrent policies are not supported")  # fmt: skip
-        if hasattr(self.model.policy, "lstm_actor"):
-            raise TypeError("expected a policy without memory: RapidCallback imitates single pairs, not sequences")
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            raise TypeError(f"expected an on-policy algorithm such as PPO, got {type(self.model).__name__}: it has no "
+                            "policy whose actions' likelihood could grow")  # fmt: skip
         env = self.training_env
         if not all(env.env_is_wrapped(EpisodeScoringWrapper)):
             raise ValueError("expected every environment to be scored: "
                              "make_vec_env(..., wrapper_class=EpisodeScoringWrapper)")  # fmt: skip
-        raw = _innermost(env).observation_space
-        seen = _as_seen(env, np.zeros((1, *(raw.shape or ())), raw.dtype))
-        if seen.shape[1:] != self.model.policy.observation_space.shape:
+        raw = innermost(env).observation_space
+        one = map_arrays(lambda array: np.zeros((1, *array.shape), array.dtype), map_arrays(np.asarray, raw.sample()))
+        seen = map_arrays(np.asarray, as_seen(env, as_kept(env, one)))
+        if shapes(seen) != shapes(self.model.policy.observation_space.sample(), 0):
             raise ValueError(f"expected observations of {self.model.policy.observation_space}, the space of the "
-                             f"policy, got {seen.shape[1:]} from {raw}")  # fmt: skip
+                             f"policy, got {shapes(seen)} from {raw}")  # fmt: skip
+        layers = self._ask()
         if self.buffer is None:
-            self.buffer = RankingBuffer(
-                counter=StateCounter() if all(env.get_attr("count")) else None, seed=self.model.seed
-            )
+            counter = StateCounter() if all(count for count, _ in layers) else None
+            recurrent = hasattr(self.model.policy, "lstm_actor")
+            self.buffer = RankingBuffer(counter=counter, whole_episodes=recurrent, seed=self.model.seed)
         if self._pending is not None:
             self.load_state_dict(self._pending)
-        if len(self._actions) != env.num_envs:
+        starts = self.model._last_episode_starts
+        if len(self._actions) != env.num_envs or np.all(starts):  # all begin, as after the reset that `learn` makes
             self._actions = [[] for _ in range(env.num_envs)]
+            self._begun = [begun for _, begun in layers]
 
     def _on_rollout_start(self) -> None:
         self._imitate = self.bc_steps > 0
-        progress = self.training_env.get_attr("progress")
-        for actions, before, now in zip(self._actions, self._progress, progress, strict=False):
-            if now != before:  # someone reset or stepped it without the callback, such as an evaluation
-                actions.clear()
 
     def _on_step(self) -> bool:
         for actions, action in zip(self._actions, self.locals["actions"], strict=True):
             actions.append(np.array(action))
-        for index, episode in finished_episodes(self.locals["infos"]):
-            self._add(index, episode)
+        finished = dict(finished_episodes(self.locals["infos"]))
+        for index in np.flatnonzero(self.locals["dones"]).tolist():
+            ((_, begun),) = self._ask([index])  # the next episode has begun already
+            actions, expected = self._actions[index], self._begun[index] + 1
+            self._actions[index], self._begun[index] = [], begun
+            episode = finished[index]
+            if begun == expected and len(actions) == len(episode):
+                self._add(episode, actions)
+            elif not self._warned:
+                self._warned = True
+                warnings.warn(
+                    "RapidCallback leaves out an episode of which others took steps, such as an evaluation in the "
+                    "training environments or an earlier training; it does not say so again",
+                    stacklevel=2,
+                )
             self._clone()
-        for actions, done in zip(self._actions, self.locals["dones"], strict=True):
-            if done:
-                actions.clear()
         return True
 
     def _on_rollout_end(self) -> None:
         assert self.buffer is not None
-        self._progress = self.training_env.get_attr("progress")
         if isinstance(self.buffer.counter, StateCounter):
             self.logger.record("rapid/distinct_states", len(self.buffer.counter))
         if len(self.buffer):
@@ -154,45 +166,61 @@ class RapidCallback(BaseCallback):
 
     # Its steps
 
-    def _add(self, index: int, episode: Episode) -> None:
+    def _ask(self, indices: list[int] | None = None) -> list[tuple[bool, int]]:
+        """Whether the scoring layers count, and how many episodes they have begun."""
+        layers: list[tuple[bool, int]] = self.training_env.get_attr("episode_scoring_layer", indices)
+        return layers
+
+    def _add(self, episode: Episode, actions: list[NDArray]) -> None:
         assert self.buffer is not None
-        raw = _innermost(self.training_env).observation_space
-        if episode.observations.shape[1:] != raw.shape:
-            raise ValueError(f"expected recorded observations of shape {raw.shape}, as the environments return them, "
-                             f"got {episode.observations.shape[1:]}: the scoring wrapper belongs around wrappers that "
+        raw = innermost(self.training_env).observation_space
+        if shapes(episode.observations) != shapes(raw.sample(), 0):
+            raise ValueError(f"expected recorded observations of {raw}, as the environments return them, got "
+                             f"{shapes(episode.observations)}: the scoring wrapper belongs around wrappers that "
                              "change observations")  # fmt: skip
-        actions = self._actions[index][-len(episode) :]
-        if len(actions) < len(episode):
-            warnings.warn(
-                "RapidCallback skips an episode because it saw only its end, and does not know its first actions",
-                stacklevel=2,
-            )
-            return
         scores, ids = episode.scores, None
         if isinstance(self.buffer.counter, StateCounter):
-            ids = self.buffer.counter.visit(episode.observations)
+            ids = self.buffer.counter.visit(as_one_array(episode.observations, self.buffer.counter))
             scores = scores._replace(global_=self.buffer.counter.bonus(ids))
-        self.buffer.add(episode.observations, np.stack(actions), scores, ids)
+        self.buffer.add(as_kept(self.training_env, episode.observations), np.stack(actions), scores, ids)
         for name, value in zip(("extrinsic", "local", "global"), scores, strict=True):
             self.logger.record_mean(f"rapid/{name}", value)
 
     def _clone(self) -> None:
         if self.buffer is None or not len(self.buffer):
             return
-        policy = self.model.policy
-        assert isinstance(policy, ActorCriticPolicy)
+        policy: Any = self.model.policy
         for _ in range(self.bc_steps if self._imitate else 0):
-            observations, actions = self.buffer.sample(self.bc_batch_size)
-            seen = policy.obs_to_tensor(_as_seen(self.training_env, observations))[0]
-            self.bc_loss = bc_step(
-                lambda x: _Actions(policy.get_distribution(x), self.model.action_space.shape or ()),
-                policy.optimizer,
-                seen,
-                actions,
-            )["loss"].item()
+            mask = None
+            if hasattr(policy, "lstm_actor"):
+                runs = max(1, self.bc_batch_size // self.bc_sequence_length)
+                observations, actions, mask = self.buffer.sample_sequences(runs, self.bc_sequence_length)
+                batch = mask.shape
+            else:
+                observations, actions = self.buffer.sample(self.bc_batch_size)
+                batch = (self.bc_batch_size,)
+            flat = map_arrays(lambda array: array.reshape(-1, *array.shape[len(batch) :]), observations)  # noqa: B023
+            seen = policy.obs_to_tensor(as_seen(self.training_env, flat))[0]
+            seen = map_arrays(lambda tensor: tensor.reshape(*batch, *tensor.shape[1:]), seen)  # noqa: B023
+            self.bc_loss = bc_step(self._distribution, policy.optimizer, seen, actions, mask=mask)["loss"].item()
             if self.bc_loss < self.bc_target_loss:
                 self._imitate = False  # until the next rollout, which checks again
                 break
+
+    def _distribution(self, seen: Any) -> "_Actions":
+        """The policy's distribution for observations ``(N, ...)``, or ``(B, L, ...)`` for a recurrent policy."""
+        policy: Any = self.model.policy
+        shape = self.model.action_space.shape or ()
+        if not hasattr(policy, "lstm_actor"):
+            distribution = policy.get_distribution(seen)
+            return _Actions(distribution, torch.Size([len(leaves(seen)[0])]), shape)
+        runs, length = leaves(seen)[0].shape[:2]
+        flat = map_arrays(lambda tensor: tensor.flatten(0, 1), seen)
+        lstm = policy.lstm_actor
+        zeros = torch.zeros(lstm.num_layers, runs, lstm.hidden_size, device=policy.device)
+        starts = torch.zeros(runs * length, device=policy.device)  # each run begins with a zero state anyway
+        distribution, _ = policy.get_distribution(flat, (zeros, zeros), starts)
+        return _Actions(distribution, torch.Size([runs, length]), shape)
 
     # Saving
 
@@ -254,42 +282,13 @@ class _Actions(torch.distributions.Distribution):
     support = torch.distributions.constraints.real  # no check needed: the policy itself drew the actions
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (as in torch)
 
-    def __init__(self, distribution: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, distribution: Any, batch_shape: torch.Size, shape: tuple[int, ...]) -> None:
         self.of = distribution
-        parts = distribution.distribution
-        first = parts[0] if isinstance(parts, list) else parts
-        super().__init__(first.batch_shape[:1], torch.Size(shape), validate_args=False)
+        super().__init__(batch_shape, torch.Size(shape), validate_args=False)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        rows = value.reshape(self.batch_shape.numel(), *self.event_shape)
         if isinstance(self.of, BernoulliDistribution):
-            value = value.to(self.of.distribution.logits.dtype)
-        log_prob: torch.Tensor = self.of.log_prob(value)
-        return log_prob
-
-
-def _wrappers(env: VecEnv) -> list[VecEnvWrapper]:
-    """The wrappers around the environments, innermost first."""
-    found = []
-    while isinstance(env, VecEnvWrapper):
-        found.append(env)
-        env = env.venv
-    return found[::-1]
-
-
-def _innermost(env: VecEnv) -> VecEnv:
-    return _wrappers(env)[0].venv if isinstance(env, VecEnvWrapper) else env
-
-
-def _as_seen(env: VecEnv, observations: NDArray) -> NDArray:
-    """Bring observations ``(N, *obs_shape)`` from the environments into the form that the policy sees."""
-    for wrapper in _wrappers(env):
-        if isinstance(wrapper, VecNormalize):
-            observations = wrapper.normalize_obs(observations)  # type: ignore[assignment]
-        elif isinstance(wrapper, VecTransposeImage):
-            if not wrapper.skip:
-                observations = wrapper.transpose_observations(observations)  # type: ignore[assignment]
-        elif not isinstance(wrapper, VecMonitor | VecCheckNan | VecVideoRecorder):
-            raise ValueError(f"expected no {type(wrapper).__name__} around the environments: change observations in "
-                             "each environment, inside the scoring wrapper, for example with "
-                             "gymnasium.wrappers.FrameStackObservation")  # fmt: skip
-    return observations
+            rows = rows.to(self.of.distribution.logits.dtype)
+        log_prob: torch.Tensor = self.of.log_prob(rows.flatten(1) if rows.ndim > 1 else rows)
+        return log_prob.reshape(self.batch_shape)

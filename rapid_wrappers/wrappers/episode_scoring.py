@@ -122,9 +122,9 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], Rec
         self._warned = False
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """Number of episodes begun, and of steps taken in the current one. It shows whether others have stepped."""
-        return self._begun, self._length if self._active else 0
+    def episode_scoring_layer(self) -> tuple[bool | None, int]:
+        """Whether states are counted, and the number of episodes begun: by a name that no other wrapper has."""
+        return self.count, self._begun
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment. An episode in flight is discarded."""

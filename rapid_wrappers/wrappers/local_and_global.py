@@ -19,6 +19,7 @@ __all__ = [
     "DISCARDED",
     "EpisodeScorer",
     "ScoringWrapper",
+    "as_one_array",
     "by_name",
     "check_free",
     "check_unscored",
@@ -105,7 +106,7 @@ class EpisodeScorer:
 
     def identify(self, states: Any) -> NDArray[np.int64] | None:
         """Ids of the states of one or more episodes, or None where states are not counted."""
-        return self.counter.identify(_side_by_side(states, self.counter.hash_bits is not None)) if self.count else None
+        return self.counter.identify(as_one_array(states, self.counter)) if self.count else None
 
     def score(self, extrinsic: float, states: Any, ids: NDArray[np.int64] | None) -> EpisodeScores:
         """Score one episode, and count its states.
@@ -134,7 +135,7 @@ class EpisodeScorer:
         if self.local == "distinct":
             if ids is not None and self.counter.max_states is None:
                 return len(set(ids.tolist())) / len(ids)  # Eq. 1: the counter tells states apart as it does
-            return LOCAL_SCORES["distinct"](_side_by_side(states, False))
+            return LOCAL_SCORES["distinct"](as_one_array(states))
         score_of = LOCAL_SCORES[self.local]
         scaled = self.statistics.scale(states) if self._learns else states
 
@@ -179,11 +180,16 @@ def _leaves(tree: Any) -> list[Any]:
     return found
 
 
-def _side_by_side(states: Any, as_numbers: bool) -> NDArray:
-    """One array of nested states: ``(T, numbers)`` of float64, or ``(T, bytes)``, equal where all entries are."""
+def as_one_array(states: Any, counter: StateCounter | None = None) -> NDArray:
+    """One array of nested ``states``, in the form in which ``counter`` tells them apart.
+
+    Returns:
+        ``(T, bytes)`` of uint8, equal where all entries are; for a counter with ``hash_bits``, ``(T, numbers)`` of
+        float64. States that are one array already stay as they are.
+    """
     if isinstance(states, np.ndarray):
         return states
-    if as_numbers:
+    if counter is not None and counter.hash_bits is not None:
         return np.concatenate([image_features(rows)[0] for rows in _leaves(states)], axis=1)
     columns = []
     for rows in _leaves(states):

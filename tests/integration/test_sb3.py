@@ -15,6 +15,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
+    VecEnvWrapper,
     VecFrameStack,
     VecNormalize,
     VecTransposeImage,
@@ -22,7 +23,8 @@ from stable_baselines3.common.vec_env import (
 
 import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer, StateCounter
-from rapid_wrappers.sb3 import RapidCallback, _as_seen
+from rapid_wrappers.sb3 import RapidCallback
+from rapid_wrappers.sb3_observations import as_seen
 
 MULTIROOM = "rapid/MultiRoom-N2-S4-v0"
 
@@ -60,6 +62,17 @@ def told(num_envs, monitor=True, vec=DummyVecEnv, **kwargs):
         return Monitor(env) if monitor else env
 
     return vec([lambda i=i: thunk(i) for i in range(num_envs)])
+
+
+class Doubled(VecEnvWrapper):
+    """Changes observations in a way of its own."""
+
+    def reset(self):
+        return 2 * self.venv.reset()
+
+    def step_wait(self):
+        observations, *rest = self.venv.step_wait()
+        return 2 * observations, *rest
 
 
 def ppo(envs, cls=PPO, **kwargs):
@@ -108,7 +121,7 @@ def test_sampled_observations_take_the_form_that_the_policy_sees_now():
     model.learn(64, callback)
     raw = callback.buffer._rows["observations"][:5]
     assert raw.dtype == np.float32 and raw[:, 2].max() >= 1  # as the environment returned them
-    assert np.array_equal(_as_seen(model.env, raw), envs.normalize_obs(raw))
+    assert np.array_equal(as_seen(model.env, raw), envs.normalize_obs(raw))
     assert callback.buffer.scores.max() == 5  # raw rewards
 
 
@@ -133,7 +146,7 @@ def test_an_asymmetric_image_reaches_the_policy_in_the_same_form_as_for_acting(o
     raw = callback.buffer._rows["observations"][: len(callback.buffer)]
     assert raw.dtype == np.uint8 and raw.shape[1:] == (36, 40, 3)
     last = np.stack([np.concatenate([x]) for x in model._last_obs])
-    unseen = _as_seen(model.env, raw)
+    unseen = as_seen(model.env, raw)
     assert unseen.shape[1:] == last.shape[1:] == (3, 36, 40)
     if not outside:
         acted = {x.tobytes() for _, obs in seen.values() for x in obs}
@@ -220,7 +233,7 @@ def test_a_second_learn_continues_the_episodes_in_flight():
     model.learn(16, callback, reset_num_timesteps=False)
     assert len(callback.buffer) == 20
     other = RapidCallback(RankingBuffer(1000, w1=0.0, w2=0.0), bc_steps=1, bc_batch_size=8)
-    with pytest.warns(UserWarning, match="saw only its end"):
+    with pytest.warns(UserWarning, match="leaves out an episode"):
         model.learn(16, other, reset_num_timesteps=False)
     model.learn(16, other, reset_num_timesteps=False)
     assert len(other.buffer) == 20
@@ -245,7 +258,7 @@ def test_an_evaluation_on_the_same_environments_between_two_calls_of_learn_mixes
         assert episode["observations"][:, 2].tolist() == list(range(len(episode["actions"])))
         for obs, action in zip(episode["observations"], episode["actions"], strict=True):
             assert np.array_equal(taken[tuple(obs)], np.clip(action, -0.1, 0.1))
-    assert any("saw only its end" in str(warning.message) for warning in found) == evaluate
+    assert any("leaves out an episode" in str(warning.message) for warning in found) == evaluate
 
 
 def test_imitation_pauses_below_the_target_loss_until_the_next_rollout():
@@ -262,8 +275,9 @@ def test_imitation_pauses_below_the_target_loss_until_the_next_rollout():
     ("make", "error", "match"),
     [
         (lambda: ppo(DummyVecEnv([Told])), ValueError, "wrapper_class=EpisodeScoringWrapper"),
-        (lambda: ppo(VecFrameStack(told(1), 2)), ValueError, "VecFrameStack"),
-        (lambda: DQN("MlpPolicy", told(1, action_space=spaces.Discrete(2))), TypeError, "PPO or A2C"),
+        (lambda: ppo(Doubled(told(1))), ValueError, "no Doubled around"),
+        (lambda: ppo(VecFrameStack(VecNormalize(told(1)), 2)), ValueError, "VecNormalize around VecFrameStack"),
+        (lambda: DQN("MlpPolicy", told(1, action_space=spaces.Discrete(2))), TypeError, "on-policy"),
     ],
 )
 def test_unsupported_models_and_environments_are_refused_before_training(make, error, match):
