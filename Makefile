@@ -10,7 +10,7 @@ PARALLEL = --numprocesses auto --maxprocesses 8 --dist worksteal  # each worker 
 COMPILE = $(VENV)/bin/python -c "import gymnasium as gym, rapid_wrappers.envs; \
 	[gym.make_vec(f'rapid/{name}-v0', 1).reset() for name in ('MultiRoom-N2-S4', 'KeyCorridorS3R1')]"
 
-.PHONY: train lint test test-all benchmark compare docs
+.PHONY: train lint test test-all test-zoo benchmark compare docs
 
 train: $(VENV)/installed-scripts
 	$(VENV)/bin/python cleanrl_scripts/ppo_rapid.py $(ARGS)
@@ -28,6 +28,9 @@ test: lint
 test-all: lint
 	$(COMPILE)
 	$(PYTEST) $(PARALLEL) -m "slow or not slow"
+
+test-zoo: $(VENV)/installed-zoo
+	$(PYTEST) -m zoo -rs tests/zoo
 
 benchmark: $(VENV)/installed-test
 	$(VENV)/bin/pytest tests/benchmarks -o python_files='bench_*.py' -o python_functions='bench_*' -s
@@ -50,4 +53,10 @@ $(VENV)/installed-docs: $(VENV)/installed-scripts
 
 $(VENV)/installed-test: $(VENV)/installed-scripts
 	$(VENV)/bin/pip install -e '.[test]'
+	touch $@
+
+# popgym asks for an old Gymnasium but runs with the current one.
+$(VENV)/installed-zoo: $(VENV)/installed-test
+	$(VENV)/bin/pip install -e '.[zoo]'
+	$(VENV)/bin/pip install --no-deps popgym mazelib
 	touch $@

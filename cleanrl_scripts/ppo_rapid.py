@@ -4,6 +4,7 @@ The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is pl
 `--NAME` switches a boolean on and `--no-NAME` off (`--no-cuda`, not `--cuda False`); names take hyphens or underscores.
 """
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -84,6 +85,9 @@ class RAPIDArgs:
     """weight of the extrinsic score"""
     w1: float = 0.1
     """weight of the local score"""
+    local_of_longest: bool = True
+    """count distinct states as a share of the longest episode so far; --no-local-of-longest: of the episode itself
+    (Eq. 1, paper), by which the shortest lives score best"""
     w2: float = 0.001
     """weight of the global score; 0 also stops counting states"""
     buffer_size: int = 5_000
@@ -93,6 +97,9 @@ class RAPIDArgs:
     0 never forgets, as in the paper"""
     bc_steps: int = 5
     """imitation updates after each episode"""
+    bc_frames_per_step: int = 16
+    """frames for each imitation update at least, so that short episodes do not make it outweigh PPO; 0: no bound
+    (paper)"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
     bc_target_loss: float = 0.3
@@ -120,7 +127,8 @@ class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
 # Table of Appendix A; the authors' code where the paper is silent (time limits as terminations).
 PAPER = Args(
     paper=True, exp_name="paper", total_timesteps=20_000_000, one_hot=False, hidden_size=64, learning_rate=1e-4,
-    num_envs=1, buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, truncation_as_termination=True,
+    num_envs=1, buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, bc_frames_per_step=0,
+    local_of_longest=False, truncation_as_termination=True,
 )  # fmt: skip
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
 UNCHANGEABLE = ("rapid", "paper", "one_hot", "hidden_size")  # by --resume
@@ -236,10 +244,10 @@ if __name__ == "__main__":
     parts |= {"counter": counter, "statistics": envs.statistics, "buffer": buffer}
     # end RAPID
 
-    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=float("nan"))
+    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=float("nan"), longest=1)
 
     # RAPID
-    bc_next, bc_loss = numbers["bc_next"], numbers["bc_loss"]
+    bc_next, bc_loss, longest = numbers["bc_next"], numbers["bc_loss"], numbers["longest"]
     if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # a resumed run may have a new one
         bc_next = min(bc_next, global_step // batch_size + bc_interval(global_step, args.bc_anneal_until))
     # end RAPID
@@ -262,6 +270,7 @@ if __name__ == "__main__":
         imitate = add and iteration >= bc_next
         if imitate:
             bc_next += bc_interval(frames, args.bc_anneal_until)
+        bc_left = batch_size // args.bc_frames_per_step if args.bc_frames_per_step else math.inf
         # end RAPID
 
         # the largest of logits + Gumbel noise is a sample from their softmax
@@ -287,11 +296,15 @@ if __name__ == "__main__":
 
             # RAPID
             for i, episode in episodes:
+                scores, longest = episode.scores, max(longest, len(episode))
+                if args.local_of_longest and envs.local == "distinct":
+                    scores = scores._replace(local=scores.local * len(episode) / longest)
                 if args.score_as_reward:
-                    reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
+                    reward[i] = episode_score(*scores, args.w0, args.w1, args.w2)
                 if add:
-                    buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
-                for _ in range(args.bc_steps if imitate else 0):
+                    buffer.add(episode.observations, episode.actions, scores, episode.state_ids)
+                for _ in range(min(args.bc_steps, bc_left) if imitate else 0):
+                    bc_left -= 1
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions)["loss"]
                     if bc_loss < args.bc_target_loss:
@@ -379,6 +392,6 @@ if __name__ == "__main__":
 
         run.log.rollout(global_step, scalars, shown)
         run.evaluate(global_step, agent)
-        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss)
+        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss, longest=longest)
 
     run.finish(agent)

@@ -4,6 +4,7 @@ The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is pl
 `--NAME` switches a boolean on and `--no-NAME` off (`--no-cuda`, not `--cuda False`); names take hyphens or underscores.
 """
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -97,6 +98,9 @@ class RAPIDArgs:
     0 never forgets, as in the paper"""
     bc_steps: int = 10
     """imitation updates after each episode"""
+    bc_frames_per_step: int = 16
+    """frames for each imitation update at least, so that short episodes do not make it outweigh PPO; 0: no bound
+    (paper)"""
     bc_batch_size: int = 256
     """state-action pairs per imitation update"""
     bc_target_loss: float = 0.8
@@ -125,7 +129,8 @@ class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
 # over the whole run, as the paper says; the authors' command is without, and has `--local-score distance --w1 1e-5`.
 PAPER = Args(
     paper=True, exp_name="paper", total_timesteps=5_000_000, learning_rate=1e-4, num_envs=1, w1=0.1, buffer_size=10_000,
-    age_penalty=0.0, bc_steps=5, bc_target_loss=0.0, local_score="std", truncation_as_termination=True,
+    age_penalty=0.0, bc_steps=5, bc_frames_per_step=0, bc_target_loss=0.0, local_score="std",
+    truncation_as_termination=True,
 )  # fmt: skip
 UNCHANGEABLE = ("rapid", "paper", "score_info", "local_score", "hash_bits")  # by --resume
 
@@ -267,6 +272,7 @@ if __name__ == "__main__":
         imitate = add and iteration >= bc_next
         if imitate:
             bc_next += bc_interval(frames, args.bc_anneal_until)
+        bc_left = batch_size // args.bc_frames_per_step if args.bc_frames_per_step else math.inf
         # end RAPID
 
         # the largest of logits + Gumbel noise is a sample from their softmax
@@ -296,7 +302,8 @@ if __name__ == "__main__":
                     reward[i] = episode_score(*episode.scores, args.w0, args.w1, args.w2)
                 if add:
                     buffer.add(episode.observations, episode.actions, episode.scores, episode.state_ids)
-                for _ in range(args.bc_steps if imitate else 0):
+                for _ in range(min(args.bc_steps, bc_left) if imitate else 0):
+                    bc_left -= 1
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
                     bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions)["loss"]
                     if bc_loss < args.bc_target_loss:

@@ -10,7 +10,7 @@ from tests.scripted_env import ScriptedEnv
 MAZE = "short/Maze-v0"  # four rooms, at most 30 steps
 SWIMMER = "short/Swimmer-v0"  # 32 steps, paid at the end, all from the same state
 PICTURE = "short/Picture-v0"  # 16 steps, all episodes alike
-FIRE = "short/FireGrid-v0"  # at most 60 steps, of which the first ones end it as a rule
+FIRE = "short/FireGrid-v0"  # at most 40 steps; at first most episodes end in a fire
 
 
 class Picture(ScriptedEnv):
@@ -30,34 +30,31 @@ class Picture(ScriptedEnv):
 
 
 class FireGrid(gym.Env):
-    """From one corner of a 6 x 6 grid to the other, with fires in new places each time. Stepping into one ends it."""
+    """From one corner of a 4 x 4 grid to the other, with fires in new places each time. Stepping into one ends it."""
 
-    observation_space, action_space = spaces.Box(0, 1, (3, 6, 6), np.uint8), spaces.Discrete(4)
-
-    def __init__(self, fires=8, penalty=0.0):
-        self.fires, self.penalty = fires, penalty
+    observation_space, action_space = spaces.Box(0, 1, (3, 4, 4), np.uint8), spaces.Discrete(4)
 
     def observe(self):
-        planes = np.zeros((3, 6, 6), np.uint8)  # agent, fires, goal
-        planes[0][self.place] = planes[2, 5, 5] = 1
+        planes = np.zeros((3, 4, 4), np.uint8)  # agent, fires, goal
+        planes[0][self.place] = planes[2, 3, 3] = 1
         planes[1] = self.burning
         return planes
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.place, self.burning = (0, 0), np.zeros(36, bool)
-        self.burning[1 + self.np_random.permutation(34)[: self.fires]] = True
-        self.burning = self.burning.reshape(6, 6)
+        self.place, burning = (0, 0), np.zeros(16, bool)
+        burning[1 + self.np_random.permutation(14)[:4]] = True
+        self.burning = burning.reshape(4, 4)
         return self.observe(), {}
 
     def step(self, action):
-        row, column = np.clip(np.add(self.place, [(0, 1), (1, 0), (0, -1), (-1, 0)][action]), 0, 5).tolist()
+        row, column = np.clip(np.add(self.place, [(0, 1), (1, 0), (0, -1), (-1, 0)][action]), 0, 3).tolist()
         self.place = (row, column)
-        burnt, arrived = bool(self.burning[self.place]), self.place == (5, 5)
-        return self.observe(), self.penalty * burnt + 1.0 * arrived, burnt or arrived, False, {}
+        burnt, arrived = bool(self.burning[self.place]), self.place == (3, 3)
+        return self.observe(), float(arrived), burnt or arrived, False, {}
 
 
-gym.register(FIRE, FireGrid, max_episode_steps=60)
+gym.register(FIRE, FireGrid, max_episode_steps=40)
 gym.register(
     MAZE,
     gym.spec("rapid/MazeS5-v0").entry_point,
