@@ -1,5 +1,6 @@
 """RAPID for the on-policy algorithms of Stable-Baselines3 and its contrib package, as a callback."""
 
+import math
 import os
 import warnings
 from typing import Any
@@ -45,9 +46,8 @@ class RapidCallback(BaseCallback):
     the policy drew them, before clipping. The policy imitates what it would see: sampled observations pass through
     ``VecTransposeImage``, and through ``VecNormalize`` with its current statistics.
 
-    PPO, A2C and TRPO are supported, MaskablePPO (it imitates without the mask, so that what it learns holds under any
-    mask) and RecurrentPPO (it imitates runs of pairs, each from a zero state; use a buffer with
-    ``whole_episodes=True``).
+    PPO, A2C and TRPO are supported; MaskablePPO, which imitates without the mask, so that what it learns holds under
+    any; and RecurrentPPO, which imitates runs of pairs, each from a zero state, and needs ``whole_episodes=True``.
 
     An episode is left out, with a warning the first time, if another than the callback stepped or reset its
     environment, such as an evaluation in the training environments.
@@ -59,6 +59,8 @@ class RapidCallback(BaseCallback):
             in it. It ignores the counts of the wrappers, since a wrapper in a worker sees only one environment.
         bc_steps: Number of updates after each episode, >= 0. Appendix A: 5.
         bc_batch_size: Number of pairs in each update, >= 1. Appendix A: 256.
+        bc_frames_per_step: Minimum number of frames for each update, >= 0. It bounds imitation where episodes are
+            short. 0 sets no bound, as in the paper.
         bc_sequence_length: For RecurrentPPO, the number of steps in each run of pairs, >= 1. An update takes
             ``bc_batch_size // bc_sequence_length`` of them, at least one.
         bc_target_loss: Imitation pauses until the next rollout when its loss falls below this value, >= 0. 0 never
@@ -77,6 +79,7 @@ class RapidCallback(BaseCallback):
         *,
         bc_steps: int = 5,
         bc_batch_size: int = 256,
+        bc_frames_per_step: int = 16,
         bc_sequence_length: int = 32,
         bc_target_loss: float = 0.0,
         verbose: int = 0,
@@ -86,16 +89,18 @@ class RapidCallback(BaseCallback):
             raise TypeError(f"expected `buffer` to be a RankingBuffer, got {type(buffer).__name__}")
         if buffer is not None and not isinstance(buffer.counter, StateCounter | None):
             raise TypeError(f"expected the buffer's counter to be a StateCounter, got {type(buffer.counter).__name__}")
-        if bc_steps < 0 or min(bc_batch_size, bc_sequence_length) < 1 or not bc_target_loss >= 0:
-            raise ValueError("expected `bc_steps` >= 0, `bc_batch_size` and `bc_sequence_length` >= 1 and "
-                             f"`bc_target_loss` >= 0, got {bc_steps}, {bc_batch_size}, {bc_sequence_length} and "
-                             f"{bc_target_loss}")  # fmt: skip
+        for name, value, least in (
+            ("bc_steps", bc_steps, 0), ("bc_batch_size", bc_batch_size, 1), ("bc_target_loss", bc_target_loss, 0),
+            ("bc_frames_per_step", bc_frames_per_step, 0), ("bc_sequence_length", bc_sequence_length, 1),
+        ):  # fmt: skip
+            if not value >= least:
+                raise ValueError(f"expected `{name}` >= {least}, got {value!r}")
         self.buffer = buffer
         self.bc_steps, self.bc_batch_size, self.bc_target_loss = bc_steps, bc_batch_size, bc_target_loss
-        self.bc_sequence_length = bc_sequence_length
+        self.bc_frames_per_step, self.bc_sequence_length = bc_frames_per_step, bc_sequence_length
         self.bc_loss = float("nan")
         """Loss of the last update, NaN before the first."""
-        self._imitate = True
+        self._imitate, self._bc_left = True, math.inf  # for the rest of this rollout
         self._pending: dict[str, Any] | None = None  # a state that was loaded before the buffer existed
         self._actions: list[list[NDArray]] = []  # one list for the episode in flight of each environment
         self._begun: list[int] = []  # number of episodes begun by each environment, without those of others
@@ -130,7 +135,9 @@ class RapidCallback(BaseCallback):
             self._begun = [begun for _, begun in layers]
 
     def _on_rollout_start(self) -> None:
-        self._imitate = self.bc_steps > 0
+        model: Any = self.model
+        self._imitate, frames = self.bc_steps > 0, model.n_steps * model.n_envs
+        self._bc_left = frames // self.bc_frames_per_step if self.bc_frames_per_step else math.inf
 
     def _on_step(self) -> bool:
         for actions, action in zip(self._actions, self.locals["actions"], strict=True):
@@ -190,7 +197,8 @@ class RapidCallback(BaseCallback):
         if self.buffer is None or not len(self.buffer):
             return
         policy: Any = self.model.policy
-        for _ in range(self.bc_steps if self._imitate else 0):
+        for _ in range(int(min(self.bc_steps, self._bc_left)) if self._imitate else 0):
+            self._bc_left -= 1
             mask = None
             if hasattr(policy, "lstm_actor"):
                 runs = max(1, self.bc_batch_size // self.bc_sequence_length)

@@ -27,7 +27,7 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (_POSITIVE_INTEGERS, lambda x: x >= 1, "positive"),
     (("learning_rate", "clip_coef", "max_grad_norm", "target_kl", "init_std"), lambda x: x > 0, "positive"),
     (("gamma", "gae_lambda"), lambda x: 0 <= x <= 1, "in [0, 1]"),
-    (("ent_coef", "vf_coef", "age_penalty"), lambda x: x >= 0, "finite and non-negative"),
+    (("ent_coef", "vf_coef", "age_penalty", "bc_frames_per_step"), lambda x: x >= 0, "finite and non-negative"),
     (("bc_target_loss", "bc_target_share"), lambda x: x >= 0, "finite and non-negative"),
     (("w0", "w1", "w2"), lambda x: True, "finite"),
     (("hash_bits",), lambda x: 1 <= x <= 32, "from 1 to 32"),

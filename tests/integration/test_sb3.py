@@ -165,7 +165,7 @@ def test_imitation_makes_kept_actions_likelier(action_space):
     draw = [action_space.sample() for _ in range(20)]
     callback.buffer.add(observations, np.stack(draw), (1.0, 0.0, 0.0))
     callback.bc_steps, losses = 20, []
-    callback._imitate = True
+    callback._imitate, callback._bc_left = True, np.inf
     for _ in range(5):
         callback._clone()
         losses.append(callback.bc_loss)
@@ -262,13 +262,23 @@ def test_an_evaluation_on_the_same_environments_between_two_calls_of_learn_mixes
 
 
 def test_imitation_pauses_below_the_target_loss_until_the_next_rollout():
-    callback = RapidCallback(RankingBuffer(100, w1=0.0, w2=0.0), bc_steps=3, bc_target_loss=1e9)
+    assert imitation_updates(bc_steps=3, bc_target_loss=1e9) == 2  # in two rollouts
+
+
+def test_short_episodes_do_not_make_imitation_outweigh_the_algorithm():
+    assert imitation_updates(bc_steps=3, bc_frames_per_step=8) == 2 * (16 // 8)
+    assert imitation_updates(bc_steps=3, bc_frames_per_step=0) > 20
+
+
+def imitation_updates(**kwargs):
+    """The number of updates in two rollouts of 16 steps, in which eight episodes or more end."""
+    callback = RapidCallback(RankingBuffer(100, w1=0.0, w2=0.0), **kwargs)
     updates = []
     model = ppo(told(1, action_space=spaces.Discrete(2)))
     step = model.policy.optimizer.step
     model.policy.optimizer.step = lambda *args, **kwargs: (updates.append(1), step(*args, **kwargs))
     model.learn(32, callback)
-    assert len(updates) == 2 + 2  # a minibatch of PPO and one update of imitation each rollout
+    return len(updates) - 2  # without a minibatch of PPO in each
 
 
 @pytest.mark.parametrize(
@@ -298,6 +308,8 @@ def test_observations_changed_outside_the_scoring_wrapper_are_refused():
     [
         ({"bc_steps": -1}, ValueError),
         ({"bc_batch_size": 0}, ValueError),
+        ({"bc_frames_per_step": -1}, ValueError),
+        ({"bc_sequence_length": 0}, ValueError),
         ({"bc_target_loss": float("nan")}, ValueError),
         ({"buffer": 3}, TypeError),
     ],

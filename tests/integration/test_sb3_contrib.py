@@ -83,7 +83,7 @@ def test_recurrent_ppo_imitates_runs_of_pairs():
     rapid.buffer = best
     for group in model.policy.optimizer.param_groups:
         group["lr"] = 3e-3
-    rapid._imitate, rapid.bc_steps = True, 300
+    rapid._bc_left, rapid._imitate, rapid.bc_steps = np.inf, True, 300
     rapid._clone()
     for secret in (0, 1):
         state, starts = None, np.array([True])

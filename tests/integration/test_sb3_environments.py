@@ -217,7 +217,7 @@ def test_actions_of_each_form_are_kept_and_imitated(actions, cls):
             losses.append(
                 -model.policy.evaluate_actions(obs, torch.as_tensor(kept).flatten(1).float())[1].mean().item()
             )
-        rapid._imitate, rapid.bc_steps = True, 100
+        rapid._bc_left, rapid._imitate, rapid.bc_steps = np.inf, True, 100
         rapid._clone()
     assert losses[1] < losses[0]
 

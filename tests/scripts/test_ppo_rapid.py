@@ -71,12 +71,31 @@ def test_imitation_is_annealed_by_the_authors_schedule():
     assert interval(10**9, None) == 1
 
 
-@pytest.mark.parametrize(("target", "imitation"), [(0, 5 * 3 * 2 * 4), (1e9, 3)])
-def test_imitation_pauses_for_the_rollout_once_its_loss_is_below_the_target(train, scripted, target, imitation):
+@pytest.mark.parametrize(
+    ("target", "frames", "imitation"),
+    [(0, 0, 3 * 5 * 2 * 4), (1e9, 0, 3), (0, 4, 3 * 8), (0, 33, 0), (1e9, 4, 3)],  # eight episodes end in each rollout
+)
+def test_imitation_rests_below_its_target_loss_and_after_its_share_of_the_frames(
+    train, scripted, target, frames, imitation
+):
     scripted(lengths=[4])
-    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 3 * 32, "--bc-target-loss", target)
+    flags = ("--bc-target-loss", target, "--bc-frames-per-step", frames)
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 3 * 32, *flags)
     steps = run["optimizer"].state[run["agent"].actor[0].weight]["step"].item()
     assert steps == 3 * 4 + imitation
+
+
+@pytest.mark.parametrize(("flag", "dtype"), [((), np.int64), (("--no-local-of-longest",), np.int64), ((), np.float32)])
+def test_distinct_states_count_as_a_share_of_the_longest_episode_so_far(train, scripted, flag, dtype):
+    scripted(lengths=[2, 8, 4, 2], dtype=dtype)
+    run = train("--env-id", SCRIPTED, "--num-envs", 1, "--num-steps", 16, "--total-timesteps", 16, *flag)
+    ranked = [episode["local"] for episode in sorted(run["buffer"].episodes(), key=lambda x: -x["age"])]
+    logged = [value for _, value in run["tags"]["rapid/local"]]
+    if dtype == np.float32:  # scored by their deviation
+        assert ranked == pytest.approx(logged)
+    else:
+        assert logged == [1, 1, 1, 1]  # Eq. 1
+        assert ranked == ([1, 1, 1, 1] if flag else [1, 1, 0.5, 0.25])
 
 
 def test_imitation_and_insertion_stop_when_annealed(train, scripted):
@@ -153,7 +172,8 @@ def test_the_score_as_reward_is_paid_on_the_last_step_without_a_buffer(train, sc
     rewards, ended = run["rewards"][:, 0], run["dones"][:, 0].astype(bool)
     tags = run["tags"]
     parts = [np.array([value for _, value in tags[f"rapid/{name}"]]) for name in ("extrinsic", "local", "global")]
-    scores = parts[0] + 0.1 * parts[1] + 0.001 * parts[2]
+    lengths = np.array([value for _, value in tags["charts/episodic_length"]])
+    scores = parts[0] + 0.1 * parts[1] * lengths / 4 + 0.001 * parts[2]
     assert rewards[ended].tolist() == pytest.approx(scores)
     assert not rewards[~ended].any()
     assert len(run["buffer"]) == 0

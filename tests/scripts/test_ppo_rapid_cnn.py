@@ -54,7 +54,7 @@ def test_an_image_goes_through_rollout_buffer_network_and_imitation_unchanged(tr
 
     monkeypatch.setattr("rapid_wrappers.bc.bc_step", watch_bc)
     monkeypatch.setattr(torch.Tensor, "permute", watch_permute)
-    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 64)
+    run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 64, "--bc-frames-per-step", 0)
     image = Picture().image
 
     def is_image(x):

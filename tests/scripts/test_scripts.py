@@ -72,11 +72,12 @@ CASES = (
         paper={
             "total_timesteps": 20_000_000, "num_steps": 128, "one_hot": False, "hidden_size": 64, "learning_rate": 1e-4,
             "w1": 0.1, "w2": 0.001, "age_penalty": 0.0, "bc_target_loss": 0.0, "bc_anneal_until": None,
+            "bc_frames_per_step": 0, "local_of_longest": False,
         },
         refused=(
             ("--env-id Pendulum-v1", "Discrete.*ppo_rapid_continuous_action.py"),
             ("--env-id rapid/MultiRoom-N7S4-v0", "MultiRoom-N7-S4"),
-            ("--env-id Blackjack-v1", "array observations"),
+            ("--env-id Blackjack-v1", "expected array observations"),
             ("--env-id CartPole-v1 --engine native", "expected `engine` to be sync or async"),
             ("--engine native --capture-video", "capture_video"),
         ),
@@ -84,7 +85,8 @@ CASES = (
     Case(
         "ppo_rapid_cnn.py",
         max_diff=150,
-        real=f"--env-id {MAZE} --num-envs 2 --num-steps 32 --total-timesteps 64 --bc-batch-size 16 --update-epochs 1",
+        real=f"--env-id {MAZE} --num-envs 2 --num-steps 32 --total-timesteps 64 --bc-batch-size 16 --update-epochs 1 "
+        "--bc-frames-per-step 4",
         alike=f"--env-id {PICTURE} --num-envs 2 --num-steps 16 --bc-batch-size 16 --bc-steps 2 --update-epochs 1",
         variants=("--bf16 --hash-bits 8 --w2 0.1", "--no-rapid"),
         plain="--hash-bits 8 --w2 1",
@@ -92,6 +94,7 @@ CASES = (
         paper={
             "total_timesteps": 5_000_000, "num_steps": 512, "learning_rate": 1e-4, "w1": 0.1, "w2": 0.0,
             "local_score": "std", "age_penalty": 0.0, "bc_target_loss": 0.0, "bc_anneal_until": 5_000_000,
+            "bc_frames_per_step": 0,
         },
         refused=(
             ("--env-id CartPole-v1", "expected observations to be a Box of uint8 images"),
