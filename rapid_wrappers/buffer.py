@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,12 +125,14 @@ class RankingBuffer:
                 After either error the buffer is unchanged.
         """
         obs, act = self._check_rows("observations", observations), self._check_rows("actions", actions)
-        lengths = {name: len(row) for name, row in (_leaves("observations", obs) | _leaves("actions", act)).items()}
-        length, *others = set(lengths.values())
+        arrays = _leaves("observations", obs) | _leaves("actions", act)
+        length, *others = {len(row) for row in arrays.values()}
         if others:
+            lengths = {name: len(row) for name, row in arrays.items()}
             raise ValueError(f"expected as many `actions` as `observations`, and of each entry, got {lengths}")
         ids, new = self._check_ids(state_ids, length), self._check_scores(scores, length)
-        episodes = np.concatenate([self._episodes, new])
+        episodes = np.empty(len(self._episodes) + 1, dtype=_EPISODE)  # concatenating records would take longer
+        episodes[:-1], episodes[-1:] = self._episodes, new
         state_ids = np.concatenate([self._state_ids, ids])
         self._refresh_global_scores(episodes, state_ids)
         extrinsic = new["extrinsic"].item()
@@ -142,7 +144,7 @@ class RankingBuffer:
         if not self._rows:
             self._rows = _map(lambda row: row[:0], rows)
         dropped = [self._rows_of(episodes["index"][i])[: surplus[i]] for i in np.flatnonzero(surplus[:-1])]
-        self._write(_map(lambda row: row[surplus[-1] :], rows), np.concatenate([_NO_IDS, *dropped]))
+        self._write(rows, int(surplus[-1]), np.concatenate([_NO_IDS, *dropped]))
         episodes["rows"] = keep
         self._episodes = episodes[alive]
         if self.counter is not None:
@@ -249,17 +251,22 @@ class RankingBuffer:
     def _take(self, rows: NDArray[np.int64]) -> tuple[Any, Any]:
         """Copies of the observations and actions of ``rows``."""
         observations, actions = (self._rows[name] for name in ("observations", "actions"))
-        return _map(lambda row: row.take(rows, axis=0), observations), _map(lambda row: row.take(rows, axis=0), actions)
+
+        def take(row: NDArray) -> NDArray:
+            return row.take(rows, axis=0)
+
+        return _map(take, observations), _map(take, actions)
 
     def _check_scores(self, scores: Sequence[float], length: int) -> NDArray:
         """The new episode's entry among ``_episodes``."""
         try:
-            new = np.array([(self._num_added, length, length, *map(float, scores))], dtype=_EPISODE)
+            extrinsic, local, global_ = map(float, scores)
         except (TypeError, ValueError) as error:
             raise ValueError(f"expected `scores` to be (extrinsic, local, global), got {scores!r}") from error
-        if not np.isfinite([*new[0].item()[3:], *self._score(new)]).all():
+        total = self.w0 * extrinsic + self.w1 * local + self.w2 * global_
+        if not all(map(math.isfinite, (extrinsic, local, global_, total))):
             raise ValueError(f"expected `scores` and their weighted sum to be finite, got {scores!r}")
-        return new
+        return np.array([(self._num_added, length, length, extrinsic, local, global_)], dtype=_EPISODE)
 
     def _check_ids(self, state_ids: ArrayLike | None, length: int) -> NDArray[np.int64]:
         if self.counter is None:
@@ -327,7 +334,8 @@ class RankingBuffer:
     def _rows_to_keep(self, episodes: NDArray, penalty: float) -> NDArray[np.int64]:
         """Number of pairs each episode may keep, ranked best first, newer first among equals."""
         # Each later episode costs all earlier ones the same, so a bonus that grows with the number gives that order.
-        rank_by = self._score(episodes) + penalty * episodes["index"] / 1000
+        with np.errstate(over="ignore"):  # beyond the largest float all count as equal
+            rank_by = self._score(episodes) + penalty * episodes["index"] / 1000
         best_first = np.argsort(rank_by if self.rank else np.zeros(len(episodes)), kind="stable")[::-1]
         rows = episodes["rows"][best_first]
         room = self.capacity - np.cumsum(rows) + rows  # what better episodes leave to each
@@ -340,9 +348,9 @@ class RankingBuffer:
         rows = np.flatnonzero(self._rows["index"][: self._size] == index)
         return rows[np.argsort(self._rows["step"][rows])]
 
-    def _write(self, new: dict[str, Any], free: NDArray[np.int64]) -> None:
-        """Write new pairs to the ``free`` rows, and the remaining ones behind all others."""
-        num_new = len(new["step"])
+    def _write(self, new: dict[str, Any], skip: int, free: NDArray[np.int64]) -> None:
+        """Write new pairs, without the first ``skip``, to the ``free`` rows and then behind all others."""
+        num_new = len(new["step"]) - skip
         size = self._size + num_new - len(free)
         target = np.concatenate([free, np.arange(self._size, size)])[:num_new]
         holes = tail = free[num_new:]
@@ -355,8 +363,9 @@ class RankingBuffer:
                 grown = np.empty((max(size, self.capacity), *row.shape[1:]), row.dtype)
                 grown[: self._size] = row[: self._size]
                 row = grown
-            row[target] = added
-            row[holes] = row[tail]
+            row[target] = added[skip:]
+            if len(holes):
+                row[holes] = row[tail]
             return row
 
         self._rows = _map(write, self._rows, new)
@@ -365,7 +374,7 @@ class RankingBuffer:
 
 def _map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Call ``function`` with each array of ``tree``, and those at the same place of ``others``; keep the nesting."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         return {name: _map(function, entry, *(other[name] for other in others)) for name, entry in tree.items()}
     if isinstance(tree, tuple):
         return tuple(_map(function, *entries) for entries in zip(tree, *others, strict=True))
@@ -374,9 +383,9 @@ def _map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 def _leaves(name: str, tree: Any) -> dict[str, NDArray]:
     """The arrays of ``tree``, each by the expression that selects it."""
-    if not isinstance(tree, Mapping | tuple):
+    if not isinstance(tree, (dict, tuple)):
         return {name: tree}
-    entries = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
     return {path: leaf for key, entry in entries for path, leaf in _leaves(f"{name}[{key!r}]", entry).items()}
 
 
