@@ -58,5 +58,5 @@ $(VENV)/installed-test: $(VENV)/installed-scripts
 # popgym asks for an old Gymnasium but runs with the current one.
 $(VENV)/installed-zoo: $(VENV)/installed-test
 	$(VENV)/bin/pip install -e '.[zoo]'
-	$(VENV)/bin/pip install --no-deps popgym mazelib
+	$(VENV)/bin/pip install cython && $(VENV)/bin/pip install --no-deps popgym mazelib
 	touch $@

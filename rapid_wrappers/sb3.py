@@ -22,7 +22,7 @@ try:
     from stable_baselines3.common.distributions import BernoulliDistribution
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-    from rapid_wrappers.sb3_observations import as_kept, as_seen, innermost, leaves, shapes
+    from rapid_wrappers.sb3_observations import as_kept, as_seen, blank, innermost, leaves, shapes
 except ModuleNotFoundError as error:
     if error.name != "stable_baselines3":
         raise
@@ -59,10 +59,8 @@ class RapidCallback(BaseCallback):
             in it. It ignores the counts of the wrappers, since a wrapper in a worker sees only one environment.
         bc_steps: Number of updates after each episode, >= 0. Appendix A: 5.
         bc_batch_size: Number of pairs in each update, >= 1. Appendix A: 256.
-        bc_frames_per_step: Minimum number of frames for each update, >= 0. It bounds imitation where episodes are
-            short. 0 sets no bound, as in the paper.
-        bc_sequence_length: For RecurrentPPO, the number of steps in each run of pairs, >= 1. An update takes
-            ``bc_batch_size // bc_sequence_length`` of them, at least one.
+        bc_frames_per_step: Minimum of frames for each update, >= 0, a bound where episodes are short. 0: none (paper).
+        bc_sequence_length: RecurrentPPO only: steps in a run of pairs, >= 1. The batch size counts pairs.
         bc_target_loss: Imitation pauses until the next rollout when its loss falls below this value, >= 0. 0 never
             pauses, as in the paper.
         verbose: As in Stable-Baselines3.
@@ -117,11 +115,9 @@ class RapidCallback(BaseCallback):
             raise ValueError("expected every environment to be scored: "
                              "make_vec_env(..., wrapper_class=EpisodeScoringWrapper)")  # fmt: skip
         raw = innermost(env).observation_space
-        one = map_arrays(lambda array: np.zeros((1, *array.shape), array.dtype), map_arrays(np.asarray, raw.sample()))
-        seen = map_arrays(np.asarray, as_seen(env, as_kept(env, one)))
-        if shapes(seen) != shapes(self.model.policy.observation_space.sample(), 0):
-            raise ValueError(f"expected observations of {self.model.policy.observation_space}, the space of the "
-                             f"policy, got {shapes(seen)} from {raw}")  # fmt: skip
+        seen, wanted = shapes(as_seen(env, as_kept(env, blank(raw)))), self.model.policy.observation_space
+        if seen != shapes(blank(wanted)):
+            raise ValueError(f"expected observations of {wanted}, the space of the policy, got {seen} from {raw}")
         layers = self._ask()
         if self.buffer is None:
             counter = StateCounter() if all(count for count, _ in layers) else None
@@ -147,7 +143,9 @@ class RapidCallback(BaseCallback):
             ((_, begun),) = self._ask([index])  # the next episode has begun already
             actions, expected = self._actions[index], self._begun[index] + 1
             self._actions[index], self._begun[index] = [], begun
-            episode = finished[index]
+            episode = finished.get(index)
+            if episode is None:
+                raise ValueError("expected records of episodes: EpisodeScoringWrapper(env, record=True)")
             if begun == expected and len(actions) == len(episode):
                 self._add(episode, actions)
             elif not self._warned:
@@ -181,7 +179,7 @@ class RapidCallback(BaseCallback):
     def _add(self, episode: Episode, actions: list[NDArray]) -> None:
         assert self.buffer is not None
         raw = innermost(self.training_env).observation_space
-        if shapes(episode.observations) != shapes(raw.sample(), 0):
+        if shapes(episode.observations) != shapes(blank(raw)):
             raise ValueError(f"expected recorded observations of {raw}, as the environments return them, got "
                              f"{shapes(episode.observations)}: the scoring wrapper belongs around wrappers that "
                              "change observations")  # fmt: skip

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import (
     VecCheckNan,
     VecEnv,
@@ -16,7 +17,7 @@ from stable_baselines3.common.vec_env import (
 
 from rapid_wrappers.episode import map_arrays
 
-__all__ = ["as_kept", "as_seen", "innermost", "leaves", "shapes"]
+__all__ = ["as_kept", "as_seen", "blank", "innermost", "leaves", "shapes"]
 
 
 def _wrappers(env: VecEnv) -> list[VecEnvWrapper]:
@@ -40,9 +41,16 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
-def shapes(observations: Any, batch_axes: int = 1) -> Any:
-    """The shapes of one observation."""
-    return map_arrays(lambda array: list(np.shape(array)[batch_axes:]), observations)
+def blank(space: spaces.Space) -> Any:
+    """One observation of ``space``, as a batch of zeros."""
+    if isinstance(space, spaces.Dict):
+        return {name: blank(entry) for name, entry in space.items()}
+    return np.zeros((1, *(space.shape or ())), space.dtype)
+
+
+def shapes(observations: Any) -> Any:
+    """The shapes of one of the ``observations (N, ...)``."""
+    return map_arrays(lambda array: list(np.shape(array)[1:]), observations)
 
 
 def as_kept(env: VecEnv, observations: Any) -> Any:

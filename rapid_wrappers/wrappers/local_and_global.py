@@ -69,7 +69,7 @@ class EpisodeScorer:
         self.scored: str | None = None
         self._what = f"entry {state!r}" if isinstance(state, str) else "result of `state`" if state else "observations"
         self._normalize = normalize
-        self._units: Any = None  # of each array of the states, see `_unit`; None until the kind of states is known
+        self._units: Any = None  # of each array of the states, in words; None until the kind of states is known
         self._learns = False  # whether states go into the statistics
 
     def resolve_defaults(self, form: Any) -> None:

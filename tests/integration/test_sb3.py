@@ -295,6 +295,11 @@ def test_unsupported_models_and_environments_are_refused_before_training(make, e
         make().learn(16, RapidCallback())
 
 
+def test_wrappers_without_records_are_refused():
+    with pytest.raises(ValueError, match="record=True"):
+        ppo(DummyVecEnv([lambda: EpisodeScoringWrapper(Told(), record=False)])).learn(16, RapidCallback())
+
+
 def test_observations_changed_outside_the_scoring_wrapper_are_refused():
     def env():
         return gym.wrappers.FrameStackObservation(EpisodeScoringWrapper(Told()), 2)

@@ -48,6 +48,14 @@ def test_maskable_ppo_imitates_without_the_mask():
         assert model.policy.get_distribution(obs).distribution.probs.diagonal().min() > 0.9
 
 
+def test_trpo_imitates_too():
+    envs = DummyVecEnv([lambda: EpisodeScoringWrapper(Recall())] * 2)
+    rapid = RapidCallback(bc_steps=3, bc_batch_size=16)
+    contrib.TRPO("MlpPolicy", envs, n_steps=32, batch_size=32, seed=1, device="cpu").learn(128, rapid)
+    assert len(rapid.buffer) >= 100
+    assert 0 < rapid.bc_loss < 1
+
+
 class Recall(gym.Env):
     """The first observation tells the last action to take; in between there is nothing to see."""
 
