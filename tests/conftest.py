@@ -105,7 +105,9 @@ def scalars(folder):
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     tags = [tag for tag in events.Tags()["scalars"] if tag != "charts/SPS"]
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
+    points = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in sorted(tags)}
+    # Files of a run and of its resumption within the same second may be read in the wrong order.
+    return {tag: sorted(pairs, key=lambda pair: pair[0]) for tag, pairs in points.items()}
 
 
 @pytest.fixture

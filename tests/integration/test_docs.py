@@ -22,7 +22,15 @@ NAMES = ["ppo_rapid", "ppo_rapid_cnn", "ppo_rapid_continuous_action"]  # of scri
 TOOLS = ["benchmark", "enjoy", "report"]
 INTERNAL = tuple(
     f"rapid_wrappers.{name}"
-    for name in ("envs.native.", "envs.maze_", "reporting", "wrappers.local", "wrappers.recorded", "wrappers.episodes_")
+    for name in (
+        "envs.native.",
+        "envs.maze_",
+        "reporting",
+        "sb3_observations",
+        "wrappers.local",
+        "wrappers.recorded",
+        "wrappers.episodes_",
+    )  # fmt: skip
 )  # modules that the page of the API leaves out
 SECTIONS = ["Overview", "Usage", "Explanation of the logged metrics", "Implementation details", "Experiment results"]
 TAG = r"`((?:charts|losses|rapid|eval)/\w+)`"

@@ -296,7 +296,9 @@ def test_imitation_pauses_for_the_rollout_once_its_loss_is_below_the_target(trai
 
 def test_its_flags_are_those_of_the_discrete_script_except_for_the_science():
     flags = [{field.name for field in dataclasses.fields(script.Args)} for script in (discrete, continuous)]
-    assert flags[0] - flags[1] == {"one_hot", "hidden_size", "bc_target_loss"}
+    assert flags[0] - flags[1] == {
+        "one_hot", "hidden_size", "bc_target_loss", "bc_frames_per_step", "local_of_longest",
+    }  # fmt: skip
     assert flags[1] - flags[0] == {
         "ppo_loss", "bc_loss", "local_score", "score_normalized", "init_std", "normalize_reward",
         "bc_target_share",
