@@ -20,18 +20,12 @@ RESULTS = SCRIPTS / "results"
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 NAMES = ["ppo_rapid", "ppo_rapid_cnn", "ppo_rapid_continuous_action"]  # of scripts, each with a page of its own
 TOOLS = ["benchmark", "enjoy", "report"]
+# Modules that the page of the API leaves out.
 INTERNAL = tuple(
     f"rapid_wrappers.{name}"
-    for name in (
-        "envs.native.",
-        "envs.maze_",
-        "reporting",
-        "sb3_observations",
-        "wrappers.local",
-        "wrappers.recorded",
-        "wrappers.episodes_",
-    )  # fmt: skip
-)  # modules that the page of the API leaves out
+    for name in ("envs.native.", "envs.maze_", "reporting", "sb3_observations", "wrappers.local", "wrappers.recorded",
+                 "wrappers.episodes_")
+)  # fmt: skip
 SECTIONS = ["Overview", "Usage", "Explanation of the logged metrics", "Implementation details", "Experiment results"]
 TAG = r"`((?:charts|losses|rapid|eval)/\w+)`"
 EXAMPLES = {name: re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) for name, text in PAGES.items()}
