@@ -101,6 +101,8 @@ def map_arrays(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     Raises:
         ValueError: If ``others`` are nested in another way.
     """
+    if isinstance(tree, np.ndarray):  # checked first as it is the usual case
+        return function(tree, *others)
     if isinstance(tree, Mapping):
         for other in others:
             if not isinstance(other, Mapping) or other.keys() != tree.keys():

@@ -70,7 +70,7 @@ class EpisodeScorer:
         self._what = f"entry {state!r}" if isinstance(state, str) else "result of `state`" if state else "observations"
         self._normalize = normalize
         self._units: Any = None  # of each array of the states, in words; None until the kind of states is known
-        self._learns = False  # whether states go into the statistics
+        self.learns = False  # whether states go into the statistics
 
     def resolve_defaults(self, form: Any) -> None:
         """Fill in what was left to ``None``, from the nested ``ArrayForm`` of states. Only the first call counts."""
@@ -92,7 +92,7 @@ class EpisodeScorer:
             return _RUNNING if running and array.dtype.kind != "c" else _RAW
 
         self._units = map_arrays(unit, form)
-        self._learns = self.local in ("std", "distance") and _RUNNING in _leaves(self._units)
+        self.learns = self.local in ("std", "distance") and _RUNNING in _leaves(self._units)
         self.scored = self._describe(arrays)
 
     def observe(self, states: Any) -> None:
@@ -101,7 +101,7 @@ class EpisodeScorer:
         Raises:
             ValueError: If one is not finite.
         """
-        if self._learns:
+        if self.learns:
             self.statistics.update(states)
 
     def identify(self, states: Any) -> NDArray[np.int64] | None:
@@ -137,7 +137,7 @@ class EpisodeScorer:
                 return len(set(ids.tolist())) / len(ids)  # Eq. 1: the counter tells states apart as it does
             return LOCAL_SCORES["distinct"](as_one_array(states))
         score_of = LOCAL_SCORES[self.local]
-        scaled = self.statistics.scale(states) if self._learns else states
+        scaled = self.statistics.scale(states) if self.learns else states
 
         def entry_score(unit: str, rows: NDArray, scaled_rows: NDArray) -> float:
             if unit == _RUNNING:

@@ -215,8 +215,8 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
         if callable(self._state):
             states = self._states_of(self._state(observations, infos), self._batch)
             self._in_flight.keep("states", states, mask)
-        if mask.any():
-            self._scorer.observe(map_arrays(lambda rows: rows[mask], states))
+        if self._scorer.learns and mask.any():
+            self._scorer.observe(states if mask.all() else map_arrays(lambda rows: rows[mask], states))
 
     def _finish(self, ended: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
         """The entries of ``infos`` for the episodes that just ended."""
