@@ -58,8 +58,7 @@ def filled(observations, episodes=9, **kwargs):
     buffer = RankingBuffer(100, **kwargs)
     rng = np.random.default_rng(0)
     for i in range(episodes):
-        obs = observations(10 + i)
-        buffer.add(obs, rng.integers(0, 3, len(obs)), (i, 0.5, 0.0))
+        buffer.add(observations(10 + i), rng.integers(0, 3, 10 + i), (i, 0.5, 0.0))
     return buffer
 
 
@@ -76,6 +75,11 @@ def views(n):
         (lambda n: np.random.default_rng(n).integers(0, 256, (n, 36, 36, 1), np.uint8), 1),
         (lambda n: np.random.default_rng(n).normal(size=(n, 17)), 3),
         (lambda n: np.arange(n), 1),
+        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 4, 36, 40), np.uint8), 2),  # a stack of grey frames
+        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 2, 36, 40, 3), np.uint8), 2),
+        (lambda n: np.random.default_rng(n).integers(0, 256, (n, 36, 40), np.uint8), 2),
+        (lambda n: {"direction": np.arange(n), "image": views(n)}, 4),
+        (lambda n: (np.arange(n), {"speed": np.random.default_rng(n).normal(size=(n, 3))}), 2),
     ],
 )
 def test_a_buffer_of_any_observations_is_drawn(observations, episodes, tmp_path):

@@ -91,11 +91,7 @@ def test_around_envpool_each_episode_is_whole(num_envs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         envs = envpool.make("MiniGrid-KeyCorridorS3R1-v0", env_type="gymnasium", num_envs=num_envs, seed=3)
-    with pytest.raises(TypeError, match="array observations"):
-        VectorEpisodeScoringWrapper(envs)
-    image = envs.observation_space["image"]
-    images = gym.wrappers.vector.TransformObservation(envs, lambda obs: obs["image"], single_observation_space=image)
-    wrapped = VectorEpisodeScoringWrapper(images)
+    wrapped = VectorEpisodeScoringWrapper(envs)
     seen, _ = wrapped.reset()
     rng = np.random.default_rng(0)
     rows = [[] for _ in range(num_envs)]
@@ -103,14 +99,14 @@ def test_around_envpool_each_episode_is_whole(num_envs):
     for _ in range(1500):
         actions = rng.integers(7, size=num_envs).astype(np.int32)
         for i in range(num_envs):
-            rows[i].append((seen[i].copy(), actions[i]))
+            rows[i].append((seen["image"][i].copy(), actions[i]))
         seen, _, terminations, truncations, infos = wrapped.step(actions)
         found = dict(finished_episodes(infos))
         assert list(found) == np.flatnonzero(terminations | truncations).tolist()
         for i, episode in found.items():
             episodes += 1
             assert len(episode) <= 270
-            np.testing.assert_array_equal(episode.observations, [obs for obs, _ in rows[i]][-len(episode) :])
+            np.testing.assert_array_equal(episode.observations["image"], [obs for obs, _ in rows[i]][-len(episode) :])
             np.testing.assert_array_equal(episode.actions, [action for _, action in rows[i]][-len(episode) :])
             # between two episodes there is one row, the action that EnvPool ignores
             assert len(rows[i]) - len(episode) == (0 if episodes <= num_envs and len(rows[i]) == len(episode) else 1)
