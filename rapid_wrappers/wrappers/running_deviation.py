@@ -50,7 +50,7 @@ class RunningDeviation:
 
         def scaled(of: RunningMeanStd, rows: NDArray) -> NDArray[np.float64]:
             deviation = np.sqrt(of.var)
-            constant = deviation <= 1e-9 * np.abs(of.mean)  # but for rounding
+            constant = deviation <= 1e-9 * np.abs(of.mean)  # apart from rounding
             centred = rows - of.mean
             result: NDArray[np.float64] = (centred / np.where(constant, 1.0, deviation)).clip(-_CLIP, _CLIP)
             return result

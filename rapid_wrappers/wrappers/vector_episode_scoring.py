@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from rapid_wrappers.counts import StateCounter
 from rapid_wrappers.episode import Episode, map_arrays
 from rapid_wrappers.wrappers.episodes_in_flight import EpisodesInFlight
-from rapid_wrappers.wrappers.local_and_global import (
+from rapid_wrappers.wrappers.local_and_global import EpisodeScorer
+from rapid_wrappers.wrappers.recorded_spaces import ArrayForm
+from rapid_wrappers.wrappers.running_deviation import RunningDeviation
+from rapid_wrappers.wrappers.scoring_wrapper import (
     DISCARDED,
-    EpisodeScorer,
     ScoringWrapper,
     by_name,
     check_free,
     check_unscored,
 )
-from rapid_wrappers.wrappers.recorded_spaces import ArrayForm
-from rapid_wrappers.wrappers.running_deviation import RunningDeviation
 
 __all__ = ["VectorEpisodeScoringWrapper"]
 

@@ -24,7 +24,7 @@ TOOLS = ["benchmark", "enjoy", "report"]
 INTERNAL = tuple(
     f"rapid_wrappers.{name}"
     for name in ("envs.native.", "envs.maze_", "reporting", "sb3_observations", "wrappers.local", "wrappers.recorded",
-                 "wrappers.episodes_")
+                 "wrappers.episodes_", "wrappers.scoring_")
 )  # fmt: skip
 SECTIONS = ["Overview", "Usage", "Explanation of the logged metrics", "Implementation details", "Experiment results"]
 TAG = r"`((?:charts|losses|rapid|eval)/\w+)`"

@@ -2,15 +2,13 @@
 
 import gymnasium as gym
 import numpy as np
-import pytest
+import sb3_contrib as contrib
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rapid_wrappers import EpisodeScoringWrapper, RankingBuffer
 from rapid_wrappers.sb3 import RapidCallback
-
-contrib = pytest.importorskip("sb3_contrib")
 
 
 class Masked(gym.Env):

@@ -1,4 +1,4 @@
-"""RapidCallback keeps the right pairs, whatever stands around the environments and whoever else steps them."""
+"""RapidCallback keeps the right pairs inside other wrappers, and if others step the environments."""
 
 import functools
 import warnings

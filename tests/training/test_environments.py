@@ -118,7 +118,7 @@ class Careless(gym.Env):
 @pytest.mark.parametrize("engine", ["sync", "async"])
 def test_end_flags_in_arrays_become_plain_numbers_in_each_engine(engine, monkeypatch):
     monkeypatch.setitem(gym.registry, "Careless-v0", EnvSpec("Careless-v0", Careless))
-    monkeypatch.delitem(sys.modules, "pyglet", raising=False)  # else the workers start anew, without this id
+    monkeypatch.delitem(sys.modules, "pyglet", raising=False)  # else new processes would start, without this id
     envs = make_envs("Careless-v0", lambda env: env, 2, engine)
     envs.reset()
     observations, rewards, terminations, truncations, _ = envs.step(np.zeros(2, int))
