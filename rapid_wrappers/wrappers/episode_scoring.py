@@ -53,9 +53,9 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], Rec
     state is all of them together: the local score is the share of distinct states (Eq. 1), and states are counted.
     If an entry holds pixels or floats, the local score is the deviation of each entry over the episode (Eq. 2),
     averaged over the entries, and states are not counted. Pixels are uint8 with two axes of at least 32, in any order
-    (grey, channels first, stacked), and count from 0 to 1. Floats, and integers beside them, count in units of their
-    running deviation over training, so that no unit of measurement can drown a return. A number that is over 10
-    deviations from its mean counts as 10. The attribute ``scored`` says it in words.
+    (grey, channels first, stacked), and count from 0 to 1. Floats, and integers beside floats or pixels, count in units
+    of their running deviation over training, so that no unit of measurement can drown a return. A number that is over
+    10 deviations from its mean counts as 10. The attribute ``scored`` says it in words.
 
     Args:
         env: Observations of Box, Discrete, MultiDiscrete or MultiBinary, or Dict and Tuple of them as deep as they go;
@@ -76,7 +76,7 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], Rec
         record: Whether to put the episode itself into ``info``. Without it the action space may be any, and with a
             function as ``state`` the observation space, too.
         normalize: Whether ``"std"`` and ``"distance"`` count in units of the running deviation (pixels never do).
-            ``None``: if there are floats. ``False``: in the states' own units, Eq. 2 to the letter. The statistics of
+            ``None``: unless all entries are integers. ``False``: in the states' own units, Eq. 2 to the letter. The statistics of
             another wrapper, its attribute ``statistics``: share them.
 
     Raises:

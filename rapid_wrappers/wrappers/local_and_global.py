@@ -60,13 +60,12 @@ class EpisodeScorer:
             return
         arrays: list[ArrayForm] = []
         map_arrays(arrays.append, form)
-        has_floats = any(array.dtype.kind == "f" for array in arrays)
         spread = any(array.dtype.kind in "fc" or is_pixels(array.dtype, array.shape) for array in arrays)
         if self.local is None:
             self.local = "std" if spread else "distinct"
         if self.count is None:
             self.count = not spread or self.counter.hash_bits is not None
-        running = has_floats if self._normalize is None else self._normalize is not False
+        running = spread if self._normalize is None else self._normalize is not False
 
         def unit(array: ArrayForm) -> str:
             if is_pixels(array.dtype, array.shape):

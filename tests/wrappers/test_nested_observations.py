@@ -161,6 +161,13 @@ def test_beside_floats_or_pixels_each_entry_scores_its_deviation_and_they_are_av
     assert "pixels" in scored.scored and "running deviation" in scored.scored and "not counted" in scored.scored
 
 
+def test_large_integers_beside_pixels_drown_nothing():
+    space = spaces.Dict(screen=spaces.Box(0, 255, (32, 40), np.uint8), money=spaces.Box(0, 10**6, (1,), np.int64))
+    assert play(EpisodeScoringWrapper(Samples(space, [20])))["episode_scores"]["local"] < 1
+    raw = EpisodeScoringWrapper(Samples(space, [20]), normalize=False)
+    assert play(raw)["episode_scores"]["local"] > 10_000
+
+
 def test_nested_states_can_be_counted_by_codes_and_scored_as_distinct():
     scored = EpisodeScoringWrapper(Samples(MIXED, [9]), counter=StateCounter(hash_bits=12), local="distinct")
     info = play(scored)
