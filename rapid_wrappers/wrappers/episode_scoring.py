@@ -76,8 +76,8 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], Rec
         record: Whether to put the episode itself into ``info``. Without it the action space may be any, and with a
             function as ``state`` the observation space, too.
         normalize: Whether ``"std"`` and ``"distance"`` count in units of the running deviation (pixels never do).
-            ``None``: unless all entries are integers. ``False``: in the states' own units, Eq. 2 to the letter. The statistics of
-            another wrapper, its attribute ``statistics``: share them.
+            ``None``: unless all entries are integers. ``False``: in the states' own units, Eq. 2 to the letter. The
+            attribute ``statistics`` of another wrapper: share its statistics.
 
     Raises:
         TypeError: If a space is not supported (the message names the wrapper that makes it so), or an argument has
