@@ -49,26 +49,11 @@ class EpisodesInFlight:
         if name not in self._rows:
             shape = (len(self._all), _FIRST_STEPS)
             self._rows[name] = map_arrays(lambda new: np.empty(shape + new.shape[1:], new.dtype), values)
-        everywhere = bool(mask.all())
-
-        def write(rows: NDArray, new: NDArray) -> NDArray:
-            if new.dtype != rows.dtype or new.shape[1:] != rows.shape[2:]:
-                raise ValueError(
-                    f"expected {name} of the same dtype and shape each time, {rows.dtype} {rows.shape[2:]}, "
-                    f"got {new.dtype} {new.shape[1:]}"
-                )
-            if self.lengths.max() >= rows.shape[1]:
-                grown = np.empty((len(self._all), 2 * rows.shape[1], *new.shape[1:]), rows.dtype)
-                for i, length in enumerate(self.lengths):  # only rows in use: pages that nothing touches take no memory
-                    grown[i, :length] = rows[i, :length]
-                rows = grown
-            if everywhere:
-                rows[self._all, self.lengths] = new
-            else:
-                rows[self._all[mask], self.lengths[mask]] = new[mask]
-            return rows
-
-        self._rows[name] = map_arrays(write, self._rows[name], values)
+        rows = self._rows[name]
+        if isinstance(rows, np.ndarray):
+            self._rows[name] = self._write(name, rows, values, mask)
+        else:
+            self._rows[name] = map_arrays(lambda array, new: self._write(name, array, new, mask), rows, values)
 
     def copies(self, mask: NDArray[np.bool_]) -> dict[str, list[Any]]:
         """By name, the rows ``(T, ...)`` of each episode in ``mask``, one for each action taken."""
@@ -77,6 +62,24 @@ class EpisodesInFlight:
             return map_arrays(lambda array: array[i, : self.lengths[i]].copy(), rows)
 
         return {name: [of(int(i), rows) for i in np.flatnonzero(mask)] for name, rows in self._rows.items()}
+
+    def _write(self, name: str, rows: NDArray, new: NDArray, mask: NDArray[np.bool_]) -> NDArray:
+        """Write ``new`` into ``rows``, or into a larger copy where they are full; return the one that was written."""
+        if new.dtype != rows.dtype or new.shape[1:] != rows.shape[2:]:
+            raise ValueError(
+                f"expected {name} of the same dtype and shape each time, {rows.dtype} {rows.shape[2:]}, "
+                f"got {new.dtype} {new.shape[1:]}"
+            )
+        if self.lengths.max() >= rows.shape[1]:
+            grown = np.empty((len(self._all), 2 * rows.shape[1], *new.shape[1:]), rows.dtype)
+            for i, length in enumerate(self.lengths):  # only rows in use: pages that nothing touches take no memory
+                grown[i, :length] = rows[i, :length]
+            rows = grown
+        if mask.all():
+            rows[self._all, self.lengths] = new
+        else:
+            rows[self._all[mask], self.lengths[mask]] = new[mask]
+        return rows
 
     def state_dict(self) -> dict[str, Any]:
         """The episodes as copied arrays: ``active``, ``lengths`` and ``returns``, ``(num_envs,)`` each, and ``kept``.

@@ -103,7 +103,8 @@ class RecordedSpaces:
         Raises:
             ValueError: If it does not fit.
         """
-        return _copy(self.forms[name], value, batch, name)
+        form = self.forms[name]
+        return form.copy(value, batch) if isinstance(form, ArrayForm) else _copy(form, value, batch, name)
 
 
 def _copy(form: Any, value: Any, batch: tuple[int, ...], name: str) -> Any:

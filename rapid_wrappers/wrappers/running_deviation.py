@@ -29,21 +29,27 @@ class RunningDeviation:
             ValueError: If one is not finite or beyond 1e150, or shapes or entries differ from earlier ones. Nothing
                 changes then.
         """
-        moments = self._moments
-        if moments is None:
-            moments = map_arrays(lambda rows: RunningMeanStd(0.0, rows.shape[1:]), states)
+        before = self._moments
+        if before is None:
+            before = map_arrays(lambda rows: RunningMeanStd(0.0, rows.shape[1:]), states)
 
-        numbers = map_arrays(lambda rows: rows.astype(np.float64), states)
-
-        def check(of: RunningMeanStd, rows: NDArray) -> None:
+        def moments(of: RunningMeanStd, rows: NDArray) -> tuple[RunningMeanStd, NDArray, NDArray]:
             if rows.shape[1:] != of.mean.shape:
                 raise ValueError(f"expected states of shape {of.mean.shape} as before, got {rows.shape[1:]}")
-            if not (np.abs(rows) < 1e150).all():  # false for NaN; squares of larger ones overflow
+            numbers = rows.astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):  # the next check finds it
+                mean = numbers.sum(axis=0) / len(numbers)
+                numbers -= mean
+                var = (numbers * numbers).sum(axis=0) / len(numbers)
+            if not ((np.abs(mean) < 1e150) & (var < 1e300)).all():  # false for NaN
                 raise ValueError(f"expected finite states to score their spread, got {rows[:9]!r:.300}")
+            return of, mean, var
 
-        map_arrays(check, moments, numbers)
-        map_arrays(lambda of, rows: of.update(rows), moments, numbers)
-        self._moments = moments
+        found: list[Any] = []  # all are checked before any changes
+        map_arrays(lambda of, rows: found.append((*moments(of, rows), len(rows))), before, states)
+        for of, mean, var, count in found:
+            of.update_from_moments(mean, var, count)
+        self._moments = before
 
     def scale(self, states: Any) -> Any:
         """Each number of the ``states`` minus its mean, in deviations, clipped to 10 of them."""
