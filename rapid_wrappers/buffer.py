@@ -293,6 +293,8 @@ class RankingBuffer:
             name: _map(lambda row: _checked(name, row, (size, *np.shape(row)[1:])), tree)  # noqa: B023
             for name, tree in state["rows"].items()
         }
+        if size and not all(_leaves(name, rows[name]) for name in ("observations", "actions")):
+            raise ValueError("expected `observations` and `actions` with at least one array each")
         index, step = (_checked(name, rows.get(name, _NO_IDS), (size,), _NO_IDS.dtype) for name in ("index", "step"))
         owners, num_rows = np.unique(index, return_counts=True)
         if not (np.array_equal(owners, episodes["index"]) and np.array_equal(num_rows, episodes["rows"])):
@@ -307,7 +309,7 @@ class RankingBuffer:
             raise ValueError(f"expected at most {limit} pairs, the `capacity` of this buffer, got {size}")
         if not np.isfinite(self._score(episodes)).all():
             raise ValueError("expected finite scores of all episodes")
-        low, high = map(float, state["returns"]) if num_added else (math.inf, -math.inf)
+        low, high = _checked("returns", state["returns"], (2,), np.dtype(float)).tolist()
         if num_added and not (low <= high and ((low <= episodes["extrinsic"]) & (episodes["extrinsic"] <= high)).all()):
             raise ValueError(f"expected `returns` to hold the lowest and the highest of all, got {low} and {high}")
         if self.counter is None and len(state["state_ids"]):

@@ -187,7 +187,7 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], Rec
         """
         if not isinstance(state, dict) or set(state) != {"statistics"}:
             raise ValueError("expected `state` to be a `state_dict()` of an EpisodeScoringWrapper")
-        self.statistics.load_state_dict(state["statistics"])
+        self.statistics.load_state_dict(state["statistics"], self._scorer.form)
 
     def _receive(self, obs: Any) -> None:
         """Copy an observation that the agent will act on, and its state."""
@@ -211,4 +211,4 @@ class EpisodeScoringWrapper(ScoringWrapper, gym.Wrapper[Any, Any, Any, Any], Rec
 
 
 def _stack(*rows: NDArray) -> NDArray:
-    return np.array(rows)
+    return np.stack(rows)

@@ -49,6 +49,7 @@ class EpisodeScorer:
         self.counter = StateCounter() if counter is None else counter
         self.statistics = normalize if isinstance(normalize, RunningDeviation) else RunningDeviation()
         self.scored: str | None = None
+        self.form: Any = None  # of states; None until it is known
         self._what = f"entry {state!r}" if isinstance(state, str) else "result of `state`" if state else "observations"
         self._normalize = normalize
         self._units: Any = None  # of each array of the states, in words; None until the kind of states is known
@@ -58,8 +59,7 @@ class EpisodeScorer:
         """Fill in what was left to ``None``, from the nested ``ArrayForm`` of states. Only the first call counts."""
         if self._units is not None:
             return
-        arrays: list[ArrayForm] = []
-        map_arrays(arrays.append, form)
+        self.form, arrays = form, _leaves(form)
         spread = any(array.dtype.kind in "fc" or is_pixels(array.dtype, array.shape) for array in arrays)
         if self.local is None:
             self.local = "std" if spread else "distinct"
@@ -120,13 +120,16 @@ class EpisodeScorer:
         score_of = LOCAL_SCORES[self.local]
         scaled = self.statistics.scale(states) if self.learns else states
 
-        def entry_score(unit: str, rows: NDArray, scaled_rows: NDArray) -> float:
+        def entry_score(unit: str, rows: NDArray, scaled_rows: NDArray) -> float | None:
+            if rows.size == 0 and nested:  # an entry without numbers has no deviation
+                return None
             if unit == _RUNNING:
                 return score_of(scaled_rows)
             return score_of(rows) / (255.0 if unit == _PIXELS and self.local == "std" else 1.0)
 
-        scores: list[float] = _leaves(map_arrays(entry_score, self._units, states, scaled))
-        return sum(scores) / len(scores)
+        nested = not isinstance(states, np.ndarray)
+        scores = [x for x in _leaves(map_arrays(entry_score, self._units, states, scaled)) if x is not None]
+        return float(sum(scores) / max(1, len(scores)))
 
     def _describe(self, arrays: list[ArrayForm]) -> str:
         assert self.local is not None
@@ -134,7 +137,8 @@ class EpisodeScorer:
         how = getattr(self.local, "__name__", "a function of your own") if callable(self.local) else _NAMES[self.local]
         if self.local in ("std", "distance"):
             how += " " + " and ".join(units)
-        entries = f" ({', '.join(array.name for array in arrays)})" if len(arrays) > 1 else ""
+        names = dict.fromkeys(array.name for array in arrays)
+        entries = f" ({', '.join(names)})" if len(names) > 1 else ""
         if len(arrays) > 1 and self.local in ("std", "distance"):
             how += ", averaged over the entries"
         bits = self.counter.hash_bits

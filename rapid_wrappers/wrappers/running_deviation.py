@@ -72,8 +72,12 @@ class RunningDeviation:
             for name in ("mean", "var", "count")
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], form: Any = None) -> None:
         """Replace everything with a :meth:`state_dict`.
+
+        Args:
+            state: What :meth:`state_dict` returned.
+            form: What one state looks like, nested objects with a ``shape``; None if any will do.
 
         Raises:
             ValueError: If ``state`` has another form. Nothing changes then.
@@ -94,4 +98,12 @@ class RunningDeviation:
             of.mean, of.var, of.count = mean.copy(), var.copy(), float(count)
             return of
 
-        self._moments = map_arrays(moments, state["mean"], state["var"], state["count"])
+        loaded = map_arrays(moments, state["mean"], state["var"], state["count"])
+        if form is not None:
+            map_arrays(_check_shape, form, loaded)
+        self._moments = loaded
+
+
+def _check_shape(form: Any, of: RunningMeanStd) -> None:
+    if form.shape != of.mean.shape:
+        raise ValueError(f"expected statistics of states of shape {form.shape}, got {of.mean.shape}")

@@ -183,7 +183,7 @@ class VectorEpisodeScoringWrapper(ScoringWrapper, VectorWrapper):  # not generic
                 raise ValueError(f"expected the keys of a `state_dict()`, got {list(state)}")
             started, states, statistics = bool(state["started"]), state["kept"].get("states"), RunningDeviation()
             in_flight = EpisodesInFlight.from_state_dict(state, *self._batch, forms)
-            statistics.load_state_dict(state["statistics"])
+            statistics.load_state_dict(state["statistics"], self._scorer.form)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError("expected `state` to be a `state_dict()` of a VectorEpisodeScoringWrapper") from error
         if states is not None:

@@ -503,3 +503,16 @@ def test_the_age_penalty_is_a_share_of_the_range_of_returns_so_far():
             each.add([[3]], [3], (0.05 * unit, 0, 0))
             each.add([[4]], [4], (0.0, 0, 0))
         assert np.array_equal(buffer.sample(9)[1], loaded.sample(9)[1])
+
+
+def test_a_state_without_observations_is_refused():
+    buffer = RankingBuffer(5)
+    buffer.add(*nested(3), (0, 0, 0))
+    for change in ({"observations": {}}, {"actions": ()}):
+        state = buffer.state_dict()
+        state["rows"] |= change
+        with pytest.raises(ValueError, match="at least one array"):
+            buffer.load_state_dict(state)
+    for returns in ("ab", (1.0,), (2.0, 1.0), (np.nan, 1.0)):
+        with pytest.raises(ValueError, match="returns"):
+            buffer.load_state_dict(buffer.state_dict() | {"returns": returns})

@@ -161,6 +161,11 @@ def test_beside_floats_or_pixels_each_entry_scores_its_deviation_and_they_are_av
     assert "pixels" in scored.scored and "running deviation" in scored.scored and "not counted" in scored.scored
 
 
+def test_an_entry_without_numbers_is_left_out_of_the_score():
+    space = spaces.Dict(none=spaces.Box(-1, 1, (0,)), some=spaces.Box(-1, 1, (2,)))
+    assert play(EpisodeScoringWrapper(Samples(space, [20])))["episode_scores"]["local"] == pytest.approx(1.0)
+
+
 def test_large_integers_beside_pixels_drown_nothing():
     space = spaces.Dict(screen=spaces.Box(0, 255, (32, 40), np.uint8), money=spaces.Box(0, 10**6, (1,), np.int64))
     assert play(EpisodeScoringWrapper(Samples(space, [20])))["episode_scores"]["local"] < 1

@@ -174,7 +174,10 @@ def test_a_vector_environment_goes_on_from_its_saved_statistics():
         found += [episode.scores for _, episode in finished_episodes(resumed.step(action)[4])]
     assert found == expected
     state = half.state_dict()
+    other = EpisodeScoringWrapper(ScriptedEnv([2], dtype=np.float32), state=lambda env, obs: {"a": obs, "b": obs[:1]})
+    play(other)
     for statistics in (
+        other.state_dict()["statistics"],
         {"mean": 1},
         {**state["statistics"], "var": -np.ones(2)},
         {**state["statistics"], "mean": np.zeros(3)},
