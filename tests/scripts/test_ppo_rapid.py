@@ -10,6 +10,7 @@ import rapid_wrappers.envs  # noqa: F401
 from rapid_wrappers.training.one_hot import OneHotEncoder
 from tests.conftest import import_script
 from tests.scripted_env import SCRIPTED, ScriptedEnv
+from tests.scripts.small_envs import FIRE
 
 SCRIPT = "ppo_rapid.py"
 ppo_rapid = import_script(SCRIPT)
@@ -254,3 +255,11 @@ def test_the_command_without_flags_learns_to_imitate(train):
     assert run["args"].env_id == "rapid/MultiRoom-N7-S4-v0"
     assert len(run["counter"]) > 100
     assert run["tags"]["rapid/bc_loss"][-1][1] < np.log(7) - 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("env_id", "least"), [("MiniGrid-Dynamic-Obstacles-6x6-v0", 0.8), (FIRE, 0.5)])
+def test_it_does_no_harm_where_episodes_end_early(train, env_id, least):
+    """Takes a minute or two. Plain PPO reaches 0.89 or stays at 0.0 on the first, and 0.3 on the second."""
+    run = train("--env-id", env_id, "--total-timesteps", 122_880, "--save-every", 1_000_000)
+    assert run["tags"]["charts/mean_episodic_return"][-1][1] > least
