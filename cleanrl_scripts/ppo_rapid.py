@@ -1,4 +1,4 @@
-"""PPO with RAPID for discrete actions, in one file.
+"""PPO with RAPID for discrete actions, in one file. It takes any observations but images.
 
 The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO. Ctrl-C saves and stops.
 `--NAME` switches a boolean on and `--no-NAME` off (`--no-cuda`, not `--cuda False`); names take hyphens or underscores.
@@ -7,7 +7,6 @@ The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is pl
 import math
 import os
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,22 +16,12 @@ import torch.optim as optim
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and others)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
 from rapid_wrappers.scores import episode_score
-from rapid_wrappers.training.args import RunArgs, read_args
+from rapid_wrappers.training.args import EnvironmentArgs, RunArgs, read_args
+from rapid_wrappers.training.categoricals import Categoricals, most_likely
 from rapid_wrappers.training.one_hot import OneHotEncoder, OneHotLinear
 from rapid_wrappers.training.pictures import draw_buffer
 from rapid_wrappers.training.run import Run, exit_on_error
-from rapid_wrappers.training.spaces import array_observations, discrete_actions, is_minigrid_view
-
-
-@dataclass
-class EnvironmentArgs:
-    env_id: str = "rapid/MultiRoom-N7-S4-v0"
-    """any environment with array observations and discrete actions, MiniGrid's own ids included"""
-    engine: Literal["native", "sync", "async"] | None = None
-    """step in compiled code (native; rapid/MultiRoom and rapid/KeyCorridor only, their default), in this process (sync)
-    or in one process each (async)"""
-    num_envs: int = 16
-    """number of parallel environments"""
+from rapid_wrappers.training.spaces import action_sizes, code_sizes, discrete_actions, flat_observations, scored_info
 
 
 @dataclass
@@ -41,6 +30,10 @@ class PPOArgs:
     """frames to train, rounded down to whole rollouts of num_envs * num_steps"""
     one_hot: bool = True
     """feed MiniGrid's view as one-hot codes (type, colour and state of each cell) instead of raw numbers"""
+    direction: bool = False
+    """show the agent MiniGrid's direction, too"""
+    mission: bool = False
+    """show the agent the words of MiniGrid's mission, too, for tasks in which it changes (BabyAI)"""
     hidden_size: int = 128
     """units in each of the two hidden layers of policy and of value; the paper has 64"""
     learning_rate: float | None = None
@@ -122,6 +115,7 @@ class RAPIDArgs:
 @dataclass
 class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    env_id: str = "rapid/MultiRoom-N7-S4-v0"
 
 
 # Table of Appendix A; the authors' code where the paper is silent (time limits as terminations).
@@ -131,7 +125,7 @@ PAPER = Args(
     local_of_longest=False, truncation_as_termination=True,
 )  # fmt: skip
 PAPER_ANNEALING = {"KeyCorridorS3R2": 1_200_000, "KeyCorridorS3R3": 3_000_000}  # the authors' commands
-UNCHANGEABLE = ("rapid", "paper", "one_hot", "hidden_size")  # by --resume
+UNCHANGEABLE = ("rapid", "paper", "one_hot", "direction", "mission", "hidden_size")  # by --resume
 
 
 def paper_args(args):
@@ -148,8 +142,8 @@ def parse_args(argv=None):
     return args, checkpoint
 
 
-def wrap_env(env):
-    return discrete_actions(array_observations(env))
+def wrap_env(env, args):
+    return discrete_actions(flat_observations(env, args, codes=True))
 
 
 def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
@@ -166,20 +160,25 @@ def mlp(first_layer, hidden_size, num_outputs, std):
 
 
 class Agent(nn.Module):
-    def __init__(self, envs, one_hot, hidden_size):
+    def __init__(self, envs, code_sizes, hidden_size):
         super().__init__()
-        shape = envs.single_observation_space.shape
-        if one_hot:  # MiniGrid's cells: each a type, a colour and a state
-            self.encode = OneHotEncoder(shape, sizes=(11, 6, 4))
+        observations, actions = envs.single_observation_space, envs.single_action_space
+        self.action_sizes, self.action_shape = action_sizes(actions), actions.shape
+        if code_sizes:
+            self.encode = OneHotEncoder(code_sizes)
             first_layer, num_inputs = OneHotLinear, self.encode.num_inputs
         else:
             self.encode = lambda x: x.reshape(len(x), -1).float()
-            first_layer, num_inputs = nn.Linear, int(np.prod(shape))
+            first_layer, num_inputs = nn.Linear, int(np.prod(observations.shape))
+        self.inputs = f"{num_inputs} {'one-hot inputs' if code_sizes else 'numbers'}"
         self.critic = mlp(first_layer(num_inputs, hidden_size), hidden_size, 1, std=1.0)
-        self.actor = mlp(first_layer(num_inputs, hidden_size), hidden_size, envs.single_action_space.n, std=0.01)
+        self.actor = mlp(first_layer(num_inputs, hidden_size), hidden_size, sum(self.action_sizes), std=0.01)
 
     def get_logits(self, x):
         return self.actor(self.encode(x))
+
+    def get_distribution(self, x):
+        return Categoricals(self.get_logits(x), self.action_sizes)
 
     def get_value(self, x):
         return self.critic(self.encode(x)).squeeze(-1)
@@ -191,18 +190,16 @@ class Agent(nn.Module):
         logits = self.get_logits(obs.to(self.actor[-1].weight.device)).cpu()
         if generator is not None:  # the largest of logits + Gumbel noise is a sample from their softmax
             logits = logits - torch.empty_like(logits).exponential_(generator=generator).log()
-        return logits.argmax(dim=-1).numpy()
+        return most_likely(logits, self.action_sizes).numpy().reshape(-1, *self.action_shape)
 
     def evaluate(self, x, action):
         encoded = self.encode(x)
-        logprobs = self.actor(encoded).log_softmax(dim=-1)
-        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
-        return logprobs.gather(-1, action[:, None]).squeeze(-1), entropy, self.critic(encoded).squeeze(-1)
+        distribution = Categoricals(self.actor(encoded), self.action_sizes)
+        return distribution.log_prob(action), distribution.entropy(), self.critic(encoded).squeeze(-1)
 
 
 def make_agent(envs, args):
-    one_hot = args.one_hot and is_minigrid_view(args.env_id, envs.single_observation_space)
-    return Agent(envs, one_hot, args.hidden_size)
+    return Agent(envs, code_sizes(envs.single_observation_space, args), args.hidden_size)
 
 
 def compute_gae(rewards, values, next_values, terminations, dones, gamma, gae_lambda):
@@ -226,8 +223,8 @@ if __name__ == "__main__":
         envs = run.make_envs(wrap_env)
         agent = make_agent(envs, args).to(run.device)
         # RAPID
-        counter = StateCounter()
-        envs = VectorEpisodeScoringWrapper(envs, counter=counter, count=None if args.w2 and args.rapid else False)
+        counter, count = StateCounter(), None if args.w2 and args.rapid else False
+        envs = VectorEpisodeScoringWrapper(envs, counter=counter, count=count, state=scored_info(args))
         # end RAPID
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches
@@ -250,14 +247,15 @@ if __name__ == "__main__":
     bc_next, bc_loss, longest = numbers["bc_next"], numbers["bc_loss"], numbers["longest"]
     if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # a resumed run may have a new one
         bc_next = min(bc_next, global_step // batch_size + bc_interval(global_step, args.bc_anneal_until))
+    bc_policy = agent.get_logits if len(agent.action_sizes) == 1 else agent.get_distribution  # logits are faster
     # end RAPID
 
     # rollout storage
     shape = (args.num_steps, args.num_envs)
     next_obs = torch.as_tensor(next_obs if next_obs.dtype != np.float64 else next_obs.astype(np.float32)).to(run.device)
     obs = torch.zeros((*shape, *next_obs.shape[1:]), dtype=next_obs.dtype, device=run.device)
-    actions = torch.zeros(shape, dtype=torch.int64, device=run.device)
-    logits = torch.zeros((*shape, envs.single_action_space.n), device=run.device)
+    actions = torch.zeros((*shape, len(agent.action_sizes)), dtype=torch.int64, device=run.device)
+    logits = torch.zeros((*shape, sum(agent.action_sizes)), device=run.device)
     rewards, terminations, dones = np.zeros((3, *shape), dtype=np.float32)
 
     for iteration in run.iterations():
@@ -281,9 +279,10 @@ if __name__ == "__main__":
             obs[step] = next_obs
             with torch.no_grad():
                 logits[step] = agent.get_logits(next_obs)
-                actions[step] = (logits[step] + gumbel[step]).argmax(dim=-1)
+                actions[step] = most_likely(logits[step] + gumbel[step], agent.action_sizes)
 
-            next_obs, reward, terminated, truncated, infos = envs.step(actions[step].cpu().numpy())
+            action = actions[step].cpu().numpy().reshape(envs.action_space.shape)
+            next_obs, reward, terminated, truncated, infos = envs.step(action)
             next_obs = torch.as_tensor(next_obs).to(run.device, obs.dtype)
             if args.truncation_as_termination:
                 terminated = terminated | truncated
@@ -306,7 +305,8 @@ if __name__ == "__main__":
                 for _ in range(min(args.bc_steps, bc_left) if imitate else 0):
                     bc_left -= 1
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
-                    bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions)["loss"]
+                    bc_actions = bc_actions.reshape(len(bc_actions), -1)
+                    bc_loss = bc_step(bc_policy, optimizer, bc_obs, bc_actions)["loss"]
                     if bc_loss < args.bc_target_loss:
                         imitate = False  # until the next rollout
                         break
@@ -326,7 +326,7 @@ if __name__ == "__main__":
 
             # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
             b_obs, b_actions, b_values, b_advantages = (x.flatten(0, 1) for x in (obs, actions, values, advantages))
-            b_logprobs = logits.log_softmax(dim=-1).flatten(0, 1).gather(-1, b_actions[:, None]).squeeze(-1)
+            b_logprobs = Categoricals(logits.flatten(0, 1), agent.action_sizes).log_prob(b_actions)
             b_returns = b_advantages + b_values
 
         # optimize policy and value network

@@ -1,4 +1,4 @@
-"""PPO with RAPID for images and discrete actions, in one file.
+"""PPO with RAPID for images and discrete actions, in one file. It takes uint8 images, also grey or stacked ones.
 
 The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO. Ctrl-C saves and stops.
 `--NAME` switches a boolean on and `--no-NAME` off (`--no-cuda`, not `--cuda False`); names take hyphens or underscores.
@@ -17,21 +17,11 @@ import torch.optim as optim
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MazeS5-v0)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
 from rapid_wrappers.scores import episode_score
-from rapid_wrappers.training.args import RunArgs, read_args
+from rapid_wrappers.training.args import EnvironmentArgs, RunArgs, read_args
+from rapid_wrappers.training.categoricals import Categoricals, most_likely
 from rapid_wrappers.training.pictures import draw_buffer
 from rapid_wrappers.training.run import Run, exit_on_error
-from rapid_wrappers.training.spaces import discrete_actions, image_observations
-
-
-@dataclass
-class EnvironmentArgs:
-    env_id: str = "rapid/MazeS5-v0"
-    """any environment with uint8 images (height, width, channels) and discrete actions; MiniGrid is drawn in pixels"""
-    engine: Literal["sync", "async"] | None = None
-    """step in this process (sync, the default) or in one process each (async, the default for MiniWorld's environments,
-    which disturb each other in one process)"""
-    num_envs: int = 8
-    """number of parallel environments"""
+from rapid_wrappers.training.spaces import action_sizes, discrete_actions, image_observations, scored_info
 
 
 @dataclass
@@ -84,8 +74,6 @@ class RAPIDArgs:
     """weight of the local score, which differs only by hundredths between episodes of pixels"""
     w2: float = 0.0
     """weight of the global score; 0 also stops counting states"""
-    score_info: str | None = None
-    """score this entry of the environment's info, such as MazeS5's `cell`, not the image; the agent never sees it"""
     local_score: Literal["std", "distance", "distinct"] | None = None
     """std: Eq. 2, of pixels in [0, 1]; distance: the authors' form, of pixels in [0, 255]; distinct: the share of
     distinct states or, with --hash-bits, of distinct codes (default: std of images and floats, distinct of integers)"""
@@ -123,6 +111,8 @@ class RAPIDArgs:
 @dataclass
 class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    env_id: str = "rapid/MazeS5-v0"
+    num_envs: int = 8
 
 
 # Table of Appendix A; the authors' code where the paper is silent (time limits as terminations). Imitation is annealed
@@ -132,7 +122,7 @@ PAPER = Args(
     age_penalty=0.0, bc_steps=5, bc_frames_per_step=0, bc_target_loss=0.0, local_score="std",
     truncation_as_termination=True,
 )  # fmt: skip
-UNCHANGEABLE = ("rapid", "paper", "score_info", "local_score", "hash_bits")  # by --resume
+UNCHANGEABLE = ("rapid", "paper", "local_score", "hash_bits")  # by --resume
 
 
 def paper_args(args):
@@ -145,7 +135,7 @@ def parse_args(argv=None):
     return read_args(Args, argv, __file__, __doc__, paper_args, UNCHANGEABLE)
 
 
-def wrap_env(env):
+def wrap_env(env, args):
     return discrete_actions(image_observations(env))
 
 
@@ -158,7 +148,9 @@ def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
 class Agent(nn.Module):
     def __init__(self, envs, bf16=False):
         super().__init__()
+        self.inputs = "pixels from 0 to 1"
         height, width, channels = envs.single_observation_space.shape
+        self.action_sizes, self.action_shape = action_sizes(envs.single_action_space), envs.single_action_space.shape
         self.bf16 = bf16
         convolutions = nn.Sequential(
             layer_init(nn.Conv2d(channels, 32, 8, stride=4)),
@@ -172,7 +164,7 @@ class Agent(nn.Module):
         num_features = convolutions(torch.zeros(1, channels, height, width)).shape[1]
         self.network = nn.Sequential(*convolutions, layer_init(nn.Linear(num_features, 512)), nn.ReLU())
         self.network.to(memory_format=torch.channels_last)  # as images lie in memory
-        self.actor = layer_init(nn.Linear(512, envs.single_action_space.n), std=0.01)
+        self.actor = layer_init(nn.Linear(512, sum(self.action_sizes)), std=0.01)
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
 
     def encode(self, x):  # (n, height, width, channels) of uint8 -> (n, 512)
@@ -183,6 +175,9 @@ class Agent(nn.Module):
     def get_logits(self, x):
         return self.actor(self.encode(x))
 
+    def get_distribution(self, x):
+        return Categoricals(self.get_logits(x), self.action_sizes)
+
     def get_value(self, x):
         return self.critic(self.encode(x)).squeeze(-1)
 
@@ -192,13 +187,12 @@ class Agent(nn.Module):
         logits = self.get_logits(torch.as_tensor(obs).to(self.actor.weight.device)).cpu()
         if generator is not None:  # the largest of logits + Gumbel noise is a sample from their softmax
             logits = logits - torch.empty_like(logits).exponential_(generator=generator).log()
-        return logits.argmax(dim=-1).numpy()
+        return most_likely(logits, self.action_sizes).numpy().reshape(-1, *self.action_shape)
 
     def evaluate(self, x, action):
         encoded = self.encode(x)
-        logprobs = self.actor(encoded).log_softmax(dim=-1)
-        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
-        return logprobs.gather(-1, action[:, None]).squeeze(-1), entropy, self.critic(encoded).squeeze(-1)
+        distribution = Categoricals(self.actor(encoded), self.action_sizes)
+        return distribution.log_prob(action), distribution.entropy(), self.critic(encoded).squeeze(-1)
 
 
 def make_agent(envs, args):
@@ -228,8 +222,9 @@ if __name__ == "__main__":
         # RAPID
         counter = StateCounter(hash_bits=args.hash_bits)
         count = args.rapid and (args.w2 != 0 or args.hash_bits is not None)
-        state = None if args.score_info is None else lambda _, infos: infos[args.score_info]
-        envs = VectorEpisodeScoringWrapper(envs, local=args.local_score, count=count, counter=counter, state=state)
+        envs = VectorEpisodeScoringWrapper(
+            envs, local=args.local_score, counter=counter, count=count, state=scored_info(args)
+        )
         # end RAPID
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches
@@ -252,14 +247,15 @@ if __name__ == "__main__":
     bc_next, bc_loss = numbers["bc_next"], numbers["bc_loss"]
     if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # a resumed run may have a new one
         bc_next = min(bc_next, global_step // batch_size + bc_interval(global_step, args.bc_anneal_until))
+    bc_policy = agent.get_logits if len(agent.action_sizes) == 1 else agent.get_distribution  # logits are faster
     # end RAPID
 
     # rollout storage
     shape = (args.num_steps, args.num_envs)
     next_obs = torch.as_tensor(next_obs).to(run.device)
     obs = torch.zeros((*shape, *next_obs.shape[1:]), dtype=next_obs.dtype, device=run.device)
-    actions = torch.zeros(shape, dtype=torch.int64, device=run.device)
-    logits = torch.zeros((*shape, envs.single_action_space.n), device=run.device)
+    actions = torch.zeros((*shape, len(agent.action_sizes)), dtype=torch.int64, device=run.device)
+    logits = torch.zeros((*shape, sum(agent.action_sizes)), device=run.device)
     rewards, terminations, dones = np.zeros((3, *shape), dtype=np.float32)
 
     for iteration in run.iterations():
@@ -283,9 +279,10 @@ if __name__ == "__main__":
             obs[step] = next_obs
             with torch.no_grad():
                 logits[step] = agent.get_logits(next_obs)
-                actions[step] = (logits[step] + gumbel[step]).argmax(dim=-1)
+                actions[step] = most_likely(logits[step] + gumbel[step], agent.action_sizes)
 
-            next_obs, reward, terminated, truncated, infos = envs.step(actions[step].cpu().numpy())
+            action = actions[step].cpu().numpy().reshape(envs.action_space.shape)
+            next_obs, reward, terminated, truncated, infos = envs.step(action)
             next_obs = torch.as_tensor(next_obs).to(run.device, obs.dtype)
             if args.truncation_as_termination:
                 terminated = terminated | truncated
@@ -305,7 +302,8 @@ if __name__ == "__main__":
                 for _ in range(min(args.bc_steps, bc_left) if imitate else 0):
                     bc_left -= 1
                     bc_obs, bc_actions = buffer.sample(args.bc_batch_size)
-                    bc_loss = bc_step(agent.get_logits, optimizer, bc_obs, bc_actions)["loss"]
+                    bc_actions = bc_actions.reshape(len(bc_actions), -1)
+                    bc_loss = bc_step(bc_policy, optimizer, bc_obs, bc_actions)["loss"]
                     if bc_loss < args.bc_target_loss:
                         imitate = False  # until the next rollout
                         break
@@ -325,7 +323,7 @@ if __name__ == "__main__":
 
             # flatten the batch: (num_steps, num_envs, ...) -> (batch_size, ...)
             b_obs, b_actions, b_values, b_advantages = (x.flatten(0, 1) for x in (obs, actions, values, advantages))
-            b_logprobs = logits.log_softmax(dim=-1).flatten(0, 1).gather(-1, b_actions[:, None]).squeeze(-1)
+            b_logprobs = Categoricals(logits.flatten(0, 1), agent.action_sizes).log_prob(b_actions)
             b_returns = b_advantages + b_values
 
         # optimize policy and value network

@@ -1,4 +1,4 @@
-"""PPO with RAPID for continuous actions, in one file.
+"""PPO with RAPID for continuous actions, in one file. It takes any observations but images.
 
 The lines of RAPID stand between `# RAPID` and `# end RAPID`; `--no-rapid` is plain PPO. Ctrl-C saves and stops.
 `--NAME` switches a boolean on and `--no-NAME` off (`--no-cuda`, not `--cuda False`); names take hyphens or underscores.
@@ -18,21 +18,11 @@ from torch.distributions import Normal
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/SparseSwimmer-v0 and others)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
 from rapid_wrappers.scores import episode_score
-from rapid_wrappers.training.args import RunArgs, read_args
+from rapid_wrappers.training.args import EnvironmentArgs, RunArgs, read_args
 from rapid_wrappers.training.normalize import ObservationNormalizer, RewardNormalizer, UpdateStatistics
 from rapid_wrappers.training.pictures import draw_buffer
 from rapid_wrappers.training.run import Run, exit_on_error
-from rapid_wrappers.training.spaces import continuous_actions, flat_observations
-
-
-@dataclass
-class EnvironmentArgs:
-    env_id: str = "rapid/SparseSwimmer-v0"
-    """any environment with continuous actions (a Box); observations that are no array are flattened"""
-    engine: Literal["sync", "async"] = "sync"
-    """step the environments in this process (sync) or in one process each (async)"""
-    num_envs: int = 16
-    """number of parallel environments"""
+from rapid_wrappers.training.spaces import continuous_actions, flat_observations, scored_info
 
 
 @dataclass
@@ -124,6 +114,7 @@ class RAPIDArgs:
 @dataclass
 class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
     exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    env_id: str = "rapid/SparseSwimmer-v0"
 
 
 # Table of Appendix A; the authors' commands where it is silent or they differ (local score, time limits).
@@ -144,8 +135,8 @@ def parse_args(argv=None):
     return args, checkpoint
 
 
-def wrap_env(env):
-    return continuous_actions(flat_observations(env))
+def wrap_env(env, args):
+    return continuous_actions(flat_observations(env, args))
 
 
 def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
@@ -166,6 +157,7 @@ class Agent(nn.Module):
         super().__init__()
         num_inputs = int(np.prod(envs.single_observation_space.shape))
         num_actions = int(np.prod(envs.single_action_space.shape))
+        self.inputs = f"{num_inputs} standardized numbers"
         self.normalize = ObservationNormalizer(envs.single_observation_space.shape)
         self.critic = mlp(nn.Linear(num_inputs, 64), 64, 1, std=1.0)
         self.actor_mean = mlp(nn.Linear(num_inputs, 64), 64, num_actions, std=0.01)
@@ -225,8 +217,9 @@ if __name__ == "__main__":
         # RAPID
         counter, normalize = StateCounter(), None if args.score_normalized else False
         envs = VectorEpisodeScoringWrapper(
-            envs, local=args.local_score, counter=counter, count=bool(args.w2 and args.rapid), normalize=normalize
-        )
+            envs, local=args.local_score, counter=counter, count=bool(args.w2 and args.rapid), normalize=normalize,
+            state=scored_info(args),
+        )  # fmt: skip
         # end RAPID
     batch_size = args.num_envs * args.num_steps
     minibatch_size = batch_size // args.num_minibatches

@@ -12,16 +12,20 @@ import tyro
 
 from rapid_wrappers.training.checkpoint import load_checkpoint
 
-__all__ = ["CHECKPOINT", "RunArgs", "check_args", "read_args", "restore_args"]
+__all__ = ["CHECKPOINT", "EnvironmentArgs", "RunArgs", "check_args", "read_args", "restore_args"]
 
 CHECKPOINT = "checkpoint.pt"
 """Name of the checkpoint in a run's folder."""
 
-_UNCHANGEABLE = ("exp_name", "seed", "env_id", "engine", "num_envs", "num_steps")
+_UNCHANGEABLE = (
+    "exp_name", "seed", "env_id", "engine", "num_envs", "env_kwargs", "max_episode_steps", "wrapper", "score_info",
+    "num_steps",
+)  # fmt: skip
 _TRACKING = ("track", "wandb_project_name", "wandb_entity")
 _POSITIVE_INTEGERS = (
-    "total_timesteps", "hidden_size", "num_envs", "num_steps", "num_minibatches", "update_epochs", "torch_threads",
-    "save_every", "eval_every", "eval_episodes", "buffer_size", "bc_steps", "bc_batch_size", "bc_anneal_until",
+    "total_timesteps", "hidden_size", "num_envs", "max_episode_steps", "num_steps", "num_minibatches", "update_epochs",
+    "torch_threads", "save_every", "eval_every", "eval_episodes", "buffer_size", "bc_steps", "bc_batch_size",
+    "bc_anneal_until",
 )  # fmt: skip
 _RANGES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (_POSITIVE_INTEGERS, lambda x: x >= 1, "positive"),
@@ -71,6 +75,30 @@ class RunArgs:
     """evaluate with the most likely action instead of drawing one as in training"""
     resume: str | None = None
     """resume a run in its folder (or from a checkpoint in one); arguments given here override the saved ones"""
+    traceback: bool = False
+    """show the whole traceback of an error that is otherwise told in one line"""
+
+
+@dataclass
+class EnvironmentArgs:
+    """Arguments that say how to make the environments. Each script has its own default of ``env_id``."""
+
+    env_id: str
+    """id of the environment; PACKAGE:ID imports the package that registers it, such as ale_py:ALE/Pong-v5"""
+    engine: Literal["native", "sync", "async", "vector"] | None = None
+    """step in this process (sync), in one process each (async), in compiled code (native: rapid/MultiRoom and
+    rapid/KeyCorridor), or in the environment's own vector form (vector: Atari, envpool:ID); None: native where it
+    exists, async for MiniWorld's own ids, else sync"""
+    num_envs: int = 16
+    """number of parallel environments"""
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, KEY=VALUE, with values as Python writes them"""
+    max_episode_steps: int | None = None
+    """cut episodes off after this many steps, instead of the environment's own limit"""
+    wrapper: tuple[str, ...] = ()
+    """wrappers around each environment, innermost first: MODULE:CLASS or "MODULE:CLASS(KEY=VALUE)" """
+    score_info: str | None = None
+    """score this entry of the environment's info, such as the agent's position; the agent never sees it"""
 
 
 def read_args(
@@ -117,7 +145,7 @@ def read_args(
 
 def _parse(cls: type, argv: Sequence[str], description: str | None, default: Any) -> Any:
     """An instance of ``cls``, parsed with one group of ``--help`` for each of its bases."""
-    groups = [base for base in reversed(cls.__mro__[1:]) if is_dataclass(base)]
+    groups: list[Any] = [base for base in reversed(cls.__bases__) if is_dataclass(base)]
     defaults = [base(**{x.name: getattr(default, x.name) for x in fields(base)}) for base in groups]
     nested = make_dataclass(cls.__name__, [(base.__name__.removesuffix("Args"), base) for base in groups])
     config = (tyro.conf.OmitArgPrefixes,)
@@ -136,8 +164,10 @@ def _resume(
     # A file alone must not import a module or send metrics to anyone: the user has to ask for it again.
     if ":" in saved.env_id and given.env_id != saved.env_id:
         raise ValueError(f"expected `env_id` beside `resume`, because it imports a module: {saved.env_id}")
-    tracking = {name: getattr(given, name) for name in _TRACKING}
-    args = replace(_parse(cls, argv, description, replace(saved, **tracking)), resume=path)
+    if saved.wrapper and given.wrapper != saved.wrapper:
+        raise ValueError("expected `wrapper` beside `resume`, because it imports a module: " + " ".join(saved.wrapper))
+    own = {name: getattr(given, name) for name in ("traceback", *_TRACKING)}
+    args = replace(_parse(cls, argv, description, replace(saved, **own)), resume=path)
     check_args(args)
     changed = {name: (old, getattr(args, name)) for name, old in vars(saved).items() if old != getattr(args, name)}
     for name in [name for name in changed if name in unchangeable]:
@@ -164,6 +194,12 @@ def restore_args(cls: type[ArgsType], values: Any) -> ArgsType:
                          f"{unknown} are unknown")  # fmt: skip
     for name, value in values.items():
         hint = hints[name]
+        if (
+            get_origin(hint) is tuple
+            and type(value) is tuple
+            and {type(entry) for entry in value} <= {get_args(hint)[0]}
+        ):
+            continue
         kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
         if not any(type(value) is kind or value in get_args(kind) for kind in kinds):
             raise ValueError(f"expected `{name}` to be of {hint}, got {value!r:.100}")

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from rapid_wrappers.episode import Episode
+from rapid_wrappers.training.advice import Advice
 from rapid_wrappers.training.folder import describe_process
 
 __all__ = ["Log"]
@@ -28,17 +29,21 @@ class Log:
             killed has written some since its last checkpoint.
         num_frames: Frames at the end.
         returns: Returns of the latest episodes, of a resumed run.
+        advice: Gives the warnings to print.
 
     Raises:
         OSError: If the folder cannot be written to.
     """
 
-    def __init__(self, folder: str, args: Any, global_step: int, num_frames: int, returns: Iterable[float]) -> None:
+    def __init__(
+        self, folder: str, args: Any, global_step: int, num_frames: int, returns: Iterable[float], advice: Advice
+    ) -> None:
         self.writer = SummaryWriter(folder, purge_step=global_step + 1 if global_step else None)
         for tag, table in (("hyperparameters", vars(args)), ("process", describe_process())):
             rows = "\n".join(f"|{key}|{value}|" for key, value in table.items())
             self.writer.add_text(tag, f"|param|value|\n|-|-|\n{rows}", global_step)
         self.returns = deque(returns, maxlen=WINDOW)
+        self._advice = advice
         self._first_step = self._last_step = global_step
         self._first_time = time.time()
         self._bar = tqdm(total=num_frames, initial=global_step, unit=" frames", dynamic_ncols=True, mininterval=1.0)
@@ -56,8 +61,9 @@ class Log:
         for tag, value in scalars.items():
             self.writer.add_scalar(tag, value.item() if isinstance(value, torch.Tensor) else float(value), global_step)
 
-    def episodes(self, global_step: int, episodes: Iterable[tuple[int, Episode]]) -> None:
+    def episodes(self, global_step: int, episodes: Sequence[tuple[int, Episode]]) -> None:
         """Write return, length and scores of finished episodes, as ``finished_episodes`` yields them."""
+        self._advice.see(episodes)
         for _, episode in episodes:
             extrinsic, local, global_ = episode.scores
             self.returns.append(extrinsic)
@@ -65,7 +71,10 @@ class Log:
             self.scalars(global_step, {"rapid/extrinsic": extrinsic, "rapid/local": local, "rapid/global": global_})
 
     def rollout(self, global_step: int, scalars: dict[str, Any], shown: dict[str, str]) -> None:
-        """Write the scalars of a rollout, mean return and speed; advance the progress bar and show ``shown`` in it."""
+        """Write the scalars of a rollout, mean return and speed; advance the progress bar and show ``shown`` in it.
+
+        New warnings are printed above the bar.
+        """
         speed = int((global_step - self._first_step) / (time.time() - self._first_time))
         if self.returns:
             self.writer.add_scalar("charts/mean_episodic_return", np.mean(self.returns), global_step)
@@ -73,6 +82,9 @@ class Log:
         self._bar.update(global_step - self._last_step)
         self._bar.set_postfix({"return": self.mean_return, "SPS": speed} | shown)
         self._last_step = global_step
+        loss = scalars.get("rapid/bc_loss")
+        for text in self._advice.after_rollout(None if loss is None else float(loss)):
+            self._bar.write(f"warning: {text}")
 
     def close(self) -> None:
         """Close everything, and print what the run came to."""
@@ -82,4 +94,4 @@ class Log:
         print(f"{frames} frames in {seconds:.0f} s; "
               f"mean return of the last {len(self.returns)} episodes: {self.mean_return}")  # fmt: skip
         if not self.returns:
-            print("if episodes never end, limit them: gymnasium.wrappers.TimeLimit")
+            print("if episodes never end, cut them off: --max-episode-steps")

@@ -34,47 +34,38 @@ class OneHotEncoder(nn.Module):
     """Turn integer observations into :class:`Codes` for :class:`OneHotLinear`. Several layers may share them.
 
     Args:
-        shape: Shape of one observation, ``(..., channels)``.
-        sizes: Number of values of each channel, ``(channels,)``. A channel's values are 0 to size - 1.
-
-    Raises:
-        ValueError: If the shape does not end with the number of channels.
+        sizes: Number of values of each of the N codes in an observation. A code's values are 0 to size - 1.
     """
 
     offsets: torch.Tensor
-    ends: torch.Tensor
+    sizes: torch.Tensor
 
-    def __init__(self, shape: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        if len(shape) == 0 or shape[-1] != len(sizes):
-            raise ValueError(f"expected `shape` to end with the {len(sizes)} channels of `sizes`, got {tuple(shape)}")
-        cells = np.arange(math.prod(shape[:-1]))[:, None] * sum(sizes)
-        offsets = cells + np.cumsum([0, *sizes[:-1]])  # (cells, channels)
-        self.shape = tuple(shape)
-        self.num_inputs = math.prod(shape[:-1]) * sum(sizes)
-        self.register_buffer("offsets", torch.from_numpy(offsets.ravel()).int(), persistent=False)
-        self.register_buffer("ends", self.offsets + torch.tensor(sizes).int().repeat(len(cells)), persistent=False)
+        self.num_inputs = sum(sizes)
+        offsets = np.cumsum([0, *sizes[:-1]])
+        self.register_buffer("offsets", torch.from_numpy(offsets).int(), persistent=False)
+        self.register_buffer("sizes", torch.tensor(list(sizes)).int(), persistent=False)
 
     def forward(self, observations: torch.Tensor) -> Codes:
-        """Return the codes of integer ``observations (B, *shape)``.
+        """Return the codes of integer ``observations (B, ...)`` of N numbers each.
 
         Raises:
-            ValueError: If the shape differs, or a value is outside its channel's range (checked on a CPU while a
-                gradient is recorded).
+            ValueError: If they have another number of codes, or one is outside its range.
             TypeError: If they are no integers.
         """
         if observations.is_floating_point():
             raise TypeError(f"expected observations of integers, got {observations.dtype}")
-        if observations.shape[1:] != self.shape:
-            raise ValueError(f"expected observations of shape {self.shape}, got {tuple(observations.shape[1:])}")
-        values = observations.flatten(1)
-        rows = values + self.offsets  # int32, the dtype of the offsets, from uint8 and all smaller integers
+        values = observations.reshape(len(observations), -1)
+        if values.shape[1] != len(self.sizes):
+            raise ValueError(f"expected observations of {len(self.sizes)} codes, got {tuple(observations.shape[1:])}")
+        if (values >= self.sizes).any() or (values.dtype != torch.uint8 and (values < 0).any()):
+            raise ValueError(f"expected observations in the ranges of `sizes`, got {observations}")
+        rows = (values + self.offsets).int()
         if not torch.is_grad_enabled():
             return Codes(rows, None, None)
         columns = values.T  # (N, B): rows of the weight grow with the column, and within a column with the value
         if columns.device.type == "cpu":
-            if (rows >= self.ends).any() or (values.dtype != torch.uint8 and (rows < self.offsets).any()):
-                raise ValueError(f"expected observations in the ranges of `sizes`, got {observations}")
             order = torch.from_numpy(np.argsort(columns.numpy(), axis=1, kind="stable"))  # a radix sort
         else:
             order = columns.argsort(dim=1, stable=True)

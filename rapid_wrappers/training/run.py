@@ -19,6 +19,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rapid_wrappers.training.advice import Advice, expected_imitation
 from rapid_wrappers.training.args import CHECKPOINT
 from rapid_wrappers.training.checkpoint import (
     load_part,
@@ -40,6 +41,7 @@ from rapid_wrappers.training.folder import claim_folder, make_folder
 from rapid_wrappers.training.log import Log
 from rapid_wrappers.training.signals import StopSignal
 from rapid_wrappers.training.tracking import start_tracking
+from rapid_wrappers.training.user_code import explain
 
 __all__ = ["Run", "exit_on_error"]
 
@@ -48,11 +50,25 @@ EVAL_SEED = 1_000_000  # of the levels of evaluations, the same for every run
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """End the script with one line, ``error: ...``, for bad input; other errors keep their traceback."""
+    """End the script with one line, ``error: ...``, for bad input; other errors keep their traceback.
+
+    With ``--traceback`` on the command line all of them do.
+    """
     try:
         yield
     except (gym.error.Error, ImportError, OSError, ValueError) as error:
+        if "--traceback" in sys.argv:
+            raise
         sys.exit(f"error: {error}")
+
+
+@contextmanager
+def _explained(env_id: str) -> Iterator[None]:
+    """Raise a ValueError that explains whatever an environment raises, in one line."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(explain(error, env_id)) from error
 
 
 class Run:
@@ -109,19 +125,18 @@ class Run:
         draw_without_display(render=args.capture_video)
         # A resumed run must not overwrite the videos it made before.
         video_folder = f"videos/{self.name}-{int(time.time())}" if self.resumed else f"videos/{self.name}"
-        try:
-            args.engine, remark = choose_engine(args, wrap_env)
+        with _explained(args.env_id):
+            choice = choose_engine(args, wrap_env)
+            args.engine, self._left_out, self._max_steps = choice.engine, choice.left_out, choice.max_steps
             self._seed()  # after an environment was tried, which may draw from the global generators
-            print(f"{self.name}: {args.num_envs} environments, {args.engine} engine{remark}", flush=True)
+            print(f"{self.name}: {args.num_envs} environments, {args.engine} engine{choice.remark}", flush=True)
             video = video_folder if args.capture_video else None
-            envs = make_envs(args.env_id, wrap_env, args.num_envs, args.engine, video_folder=video)
+            envs = make_envs(args, wrap_env, args.num_envs, args.engine, video_folder=video)
             # Close first: the workers ignore SIGTERM, so multiprocessing could not stop them.
             multiprocessing.util.Finalize(None, envs.close, exitpriority=1)
             if args.eval_every:
                 num_envs = min(args.num_envs, args.eval_episodes)
-                self._eval_envs = make_eval_envs(args.env_id, wrap_env, num_envs, args.engine)
-        except (gym.error.Error, ImportError, OSError, TypeError, ValueError) as error:
-            raise ValueError(f"{args.env_id}: {error}") from error
+                self._eval_envs = make_eval_envs(args, wrap_env, num_envs, args.engine)
         return envs
 
     def start(self, envs: Any, parts: dict[str, Any], **numbers: float) -> tuple[NDArray, int, dict[str, float]]:
@@ -135,13 +150,14 @@ class Run:
 
         Returns:
             The observations to act on, the frames done so far, and the numbers (the checkpoint's, if there is one).
-            If the checkpoint does not fit, the script ends with one line.
+            If the environments cannot be reset, or the checkpoint does not fit, the script ends with one line.
         """
         self._envs, self._parts, self._native = envs, parts, self.args.engine == "native"
         num_frames, global_step, returns = self.num_iterations * self.batch_size, 0, []
         if self._checkpoint is None:
             print(f"resetting them, then {num_frames} frames on {self.device}", flush=True)
-            observations, _ = envs.reset(seed=self._seeds())
+            with exit_on_error(), _explained(self.args.env_id):
+                observations, _ = envs.reset(seed=self._seeds())
         else:
             try:
                 global_step, observations = self._restore()
@@ -154,9 +170,10 @@ class Run:
                     save_atomically(self.model_path, parts["agent"].state_dict())
                 sys.exit(f"error: {self.args.resume} has {global_step} frames already: raise --total-timesteps")
             print(f"resuming at {global_step} of {num_frames} frames on {self.device}", flush=True)
-        print(f"scored: {envs.scored}", flush=True)
+        self._describe(parts["agent"])
         try:
-            self.log = Log(self.folder, self.args, global_step, num_frames, returns)
+            advice = Advice(self.args, self._max_steps)
+            self.log = Log(self.folder, self.args, global_step, num_frames, returns, advice)
         except OSError as error:
             sys.exit(f"error: {error}")
         self._first_iteration = global_step // self.batch_size + 1
@@ -223,6 +240,7 @@ class Run:
         os.close(self._claim)
         if self._stopping:
             again = f" --env-id {self.args.env_id}" if ":" in self.args.env_id else ""
+            again += f" --wrapper {shlex.join(self.args.wrapper)}" if self.args.wrapper else ""
             print(f"resume:  python {shlex.quote(sys.argv[0])} --resume {shlex.quote(self.folder)}{again}")
             sys.exit(128 + (self._stop.number or 0))
         if self.args.save_model:
@@ -253,6 +271,19 @@ class Run:
         self._claim = claim_folder(self.folder, CHECKPOINT)
         self.name = Path(self.folder).resolve().name
         self.model_path = f"{self.folder}/{args.exp_name}.cleanrl_model"
+
+    def _describe(self, agent: Any) -> None:
+        """Print what the agent sees, what is scored, and how often it imitates."""
+        without = f"; left out: {', '.join(self._left_out)}" if self._left_out else ""
+        space = self._envs.single_observation_space
+        print(f"seen: {space.dtype} of shape {space.shape}, as {agent.inputs}{without}")
+        print(f"scored: {self._scored()}")
+        print(f"imitation: {expected_imitation(self.args, self._max_steps)}", flush=True)
+
+    def _scored(self) -> str:
+        info = self.args.score_info
+        scored: str = self._envs.scored
+        return scored if info is None else scored.replace("result of `state`", f"info[{info!r}]")
 
     def _seed(self) -> None:
         random.seed(self.args.seed)

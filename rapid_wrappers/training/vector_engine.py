@@ -1,0 +1,85 @@
+"""Environments that are vectorized by themselves: those with a ``vector_entry_point``, and EnvPool's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from rapid_wrappers.training.user_code import parse_keywords
+
+__all__ = ["make_vector"]
+
+
+def make_vector(args: Any, num_envs: int) -> VectorEnv:
+    """Make the environment's own vector form, which restarts in the step that ends an episode.
+
+    Args:
+        args: The script's arguments. ``envpool:ID`` is one of EnvPool's environments.
+        num_envs: Number of environments.
+
+    Raises:
+        ValueError: If it has no such form, or restarts in another step.
+        Exception: Any that making it raises.
+    """
+    kwargs = parse_keywords(args.env_kwargs)
+    if args.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = args.max_episode_steps
+    if args.env_id.startswith("envpool:"):
+        try:
+            import envpool  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError as error:
+            raise ImportError(f"{error}: pip install 'rapid-wrappers[envpool]'") from error
+        name = args.env_id.removeprefix("envpool:")
+        return _RestartInSameStep(envpool.make(name, env_type="gymnasium", num_envs=num_envs, seed=args.seed, **kwargs))
+    if gym.spec(args.env_id).vector_entry_point is None:
+        raise ValueError("expected `engine` to be sync or async: this environment has no vector form of its own")
+    mode = AutoresetMode.SAME_STEP
+    try:
+        envs = gym.make_vec(args.env_id, num_envs, "vector_entry_point", autoreset_mode=mode, **kwargs)
+    except TypeError as error:
+        if "autoreset_mode" not in str(error):
+            raise
+        envs = gym.make_vec(args.env_id, num_envs, "vector_entry_point", **kwargs)
+    if envs.metadata.get("autoreset_mode") != mode:
+        envs.close()
+        raise ValueError("expected `engine` to be sync or async: the vector form of this environment does not restart "
+                         "in the step that ends an episode (AutoresetMode.SAME_STEP)")  # fmt: skip
+    return envs
+
+
+class _RestartInSameStep(VectorWrapper):
+    """Restarts EnvPool's environments in the step that ends an episode, by one more step of only these."""
+
+    def __init__(self, envs: VectorEnv) -> None:
+        super().__init__(envs)
+        self.metadata = {**envs.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray, dict[str, Any]]:
+        observations, infos = self.env.reset(seed=seed if seed is None else np.asarray(seed).tolist())
+        return observations, _arrays(infos)
+
+    def step(self, actions: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray, dict[str, Any]]:
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        infos, done = _arrays(infos), np.asarray(terminated) | np.asarray(truncated)
+        if not done.any():
+            return observations, rewards, terminated, truncated, infos
+        ids = np.flatnonzero(done).astype(np.int32)
+        final, observations = np.empty(self.num_envs, object), np.array(observations)
+        for i in ids:
+            final[i] = observations[i].copy()
+        observations[ids], first = self.env.reset(env_id=ids)  # type: ignore[call-arg]
+        infos = {name: value.copy() for name, value in infos.items()}
+        for name, value in _arrays(first).items():
+            if name in infos and len(value) == len(ids):
+                infos[name][ids] = value
+        return observations, rewards, terminated, truncated, infos | {"final_obs": final, "_final_obs": done}
+
+
+def _arrays(infos: dict[str, Any]) -> dict[str, NDArray]:
+    """The entries with one number or array for each environment."""
+    return {name: value for name, value in infos.items() if isinstance(value, np.ndarray)}
