@@ -183,6 +183,22 @@ def last_line(log: Path) -> str:
         return re.split(r"[\r\n]+", file.read().decode(errors="replace").strip())[-1]
 
 
+def reason(log: Path) -> str:
+    """Why a run failed: the line of its error or exception, which progress bars or advice may follow."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - 50_000))
+        lines = re.split(r"[\r\n]+", file.read().decode(errors="replace"))
+    started = max((i for i, line in enumerate(lines) if line.startswith("$ ")), default=-1)
+    lines = lines[started + 1 :]
+    traces = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if traces:
+        after = [line for line in lines[traces[-1] + 1 :] if line and not line.startswith((" ", "\t"))]
+        if after:
+            return after[0]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return errors[-1] if errors else last_line(log)
+
+
 def lock(file) -> None:
     """Lock a file, once no other process has it locked.
 
@@ -229,7 +245,7 @@ def train(run: Run, results: Path) -> None:
             process.wait()
             raise
     if process.returncode:
-        raise RuntimeError(last_line(run.log(results)))
+        raise RuntimeError(reason(run.log(results)))
 
 
 def measure_speed(run: Run, seconds: float) -> int:
@@ -244,7 +260,7 @@ def measure_speed(run: Run, seconds: float) -> int:
         process.wait()
         speeds = re.findall(r"SPS=(\d+)", Path(log.name).read_text(errors="replace"))
         if not speeds:
-            raise RuntimeError(last_line(Path(log.name)))
+            raise RuntimeError(reason(Path(log.name)))
         return max(1, int(speeds[-1]))
 
 

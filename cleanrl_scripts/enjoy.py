@@ -25,7 +25,7 @@ from rapid_wrappers.training.checkpoint import load_checkpoint
 from rapid_wrappers.training.environments import draw_without_display, make_env, make_eval_envs
 from rapid_wrappers.training.evaluation import mean_interval, play, success_interval
 from rapid_wrappers.training.pictures import draw_buffer
-from rapid_wrappers.training.run import exit_on_error
+from rapid_wrappers.training.run import exit_on_error, explained
 
 
 @dataclass
@@ -42,6 +42,10 @@ class Args:
     """environments played at once, unless they would disturb each other in one process"""
     env_id: str | None = None
     """another environment with the same spaces; give the run's again if it imports a module"""
+    wrapper: tuple[str, ...] = ()
+    """the run's wrappers, which have to be given again as they import modules"""
+    traceback: bool = False
+    """show the whole traceback of an error that is otherwise told in one line"""
     script: Path | None = None
     """the run's script (default: the one beside this file that the checkpoint names)"""
     sheet: Path | None = None
@@ -56,7 +60,7 @@ class Args:
     """record the first of these episodes under videos/"""
 
 
-def load(run: Path, script: Path | None, env_id: str | None) -> tuple[Any, Any, dict[str, Any]]:
+def load(run: Path, script: Path | None, env_id: str | None, wrapper: tuple = ()) -> tuple[Any, Any, dict[str, Any]]:
     """The script of a checkpoint as a module, its arguments, and the checkpoint."""
     state = load_checkpoint(run / CHECKPOINT if run.is_dir() else run)
     if script is None:
@@ -79,8 +83,12 @@ def load(run: Path, script: Path | None, env_id: str | None) -> tuple[Any, Any, 
     args = restore_args(module.Args, defaults | {name: saved[name] for name in saved if name in defaults})
     if ":" in args.env_id and env_id is None:  # a file alone must not import a module
         raise ValueError(f"expected `env_id`, because the run's imports a module: {args.env_id}")
+    if args.wrapper != wrapper and args.wrapper:
+        raise ValueError(f"expected `wrapper` as in the run, which imports a module: {' '.join(args.wrapper)}")
+    args.wrapper = wrapper
     if env_id not in (None, args.env_id):
         args.env_id, args.engine = env_id, "async"  # which every environment can be evaluated as
+        args.env_kwargs = ()
     return module, args, state
 
 
@@ -100,6 +108,20 @@ def make_policy(agent: Any, greedy: bool, seed: int) -> Any:
     """A function from observations to actions of an environment."""
     generator = None if greedy else torch.Generator().manual_seed(seed)
     return lambda observations: agent.act(observations, generator)
+
+
+def make_drawn(args: Any, wrap_env: Any) -> gym.Env:
+    """An environment that draws pictures; if this one cannot, that is said before anything is played."""
+    try:
+        env = make_env(args, wrap_env, render_mode="rgb_array")()
+        env.reset(seed=0)
+        frame = env.render()
+    except Exception as error:  # an environment without pictures raises anything
+        raise ValueError(f"{args.env_id} draws no pictures (render_mode='rgb_array'): {error or type(error).__name__}"
+                         .splitlines()[0]) from error  # fmt: skip
+    if not isinstance(frame, np.ndarray) or frame.ndim not in (2, 3):
+        raise ValueError(f"{args.env_id} draws no pictures: `render` returned {type(frame).__name__}")
+    return env
 
 
 def draw_sheet(env: gym.Env, act: Any, rows: int, columns: int, seed: int, path: Path) -> None:
@@ -151,11 +173,10 @@ if __name__ == "__main__":
         if cli.video and importlib.util.find_spec("moviepy") is None:
             raise ImportError("--video needs moviepy: pip install 'rapid-wrappers[video]'")
         torch.set_num_threads(1)
-        script, args, state = load(cli.run, cli.script, cli.env_id)
-        try:
-            envs = make_eval_envs(args.env_id, script.wrap_env, min(cli.num_envs, cli.episodes), args.engine)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"{args.env_id}: {error}") from error
+        script, args, state = load(cli.run, cli.script, cli.env_id, cli.wrapper)
+        drawn = make_drawn(args, script.wrap_env) if cli.sheet or cli.video else None
+        with explained(args.env_id):
+            envs = make_eval_envs(args, script.wrap_env, min(cli.num_envs, cli.episodes), args.engine)
         agent = script.make_agent(envs, args)
         try:
             agent.load_state_dict(state["parts"]["agent"])
@@ -181,19 +202,12 @@ if __name__ == "__main__":
             print(f"buffer:  {cli.buffer}")
         else:
             print("buffer:  empty")
-    for wanted in ("sheet", "video"):
-        if not getattr(cli, wanted):
-            continue
-        try:
-            env = make_env(args.env_id, script.wrap_env, render_mode="rgb_array")()
-        except Exception as error:  # an environment without pictures raises anything
-            sys.exit(f"error: {args.env_id} draws no pictures (render_mode='rgb_array'): {str(error).splitlines()[0]}")
-        act = make_policy(agent, cli.greedy, cli.seed)
-        if wanted == "sheet":
-            draw_sheet(env, act, cli.sheet_rows, cli.sheet_columns, cli.seed, cli.sheet)
-            env.close()
-            print(f"sheet:   {cli.sheet}")
-        else:
-            folder = f"videos/{os.path.basename(os.path.abspath(cli.run))}-enjoy-{int(time.time())}"
-            record_video(env, act, cli.seed, folder)
-            print(f"video:   {folder}")
+    if cli.sheet:
+        draw_sheet(
+            drawn, make_policy(agent, cli.greedy, cli.seed), cli.sheet_rows, cli.sheet_columns, cli.seed, cli.sheet
+        )
+        print(f"sheet:   {cli.sheet}")
+    if cli.video:
+        folder = f"videos/{os.path.basename(os.path.abspath(cli.run))}-enjoy-{int(time.time())}"
+        record_video(drawn, make_policy(agent, cli.greedy, cli.seed), cli.seed, folder)
+        print(f"video:   {folder}")

@@ -43,7 +43,7 @@ class Args:
     """folder of the report: runs.csv and curves.csv, curves.png and .svg, tables.md, index.html. The report also shows
     the runs in its CSVs, and only those without --runs; of a run in both it keeps the longer one"""
     runs: tuple[Path, ...] = ()
-    """folders of runs, one per seed; their names give environment, experiment and seed"""
+    """folders of runs, one per seed"""
     thresholds: tuple[float, ...] = (0.5, 0.6)
     """mean returns; for each, keep the first frame that reaches it"""
     success: bool = False

@@ -31,7 +31,7 @@ class ScriptedEnv(gym.Env):
         info: dict[str, Any] | None = None,
     ) -> None:
         self.observation_space = spaces.Box(0, 255, (2,), dtype)
-        self.action_space = action_space or spaces.Discrete(100)
+        self.action_space = spaces.Discrete(100) if action_space is None else action_space
         self.lengths, self.tag, self.rewards, self.ends = lengths, tag, rewards, ends
         self.reuse, self.info = reuse, info
         self.episode = -1

@@ -26,7 +26,7 @@ RUN = ["env_id", "experiment", "seed"]
 """Columns that identify a run."""
 POINTS = 250
 """A curve has about as many points."""
-_RETURN, _PROCESS = "charts/episodic_return", "process/text_summary"
+_RETURN, _PROCESS, _ARGUMENTS = "charts/episodic_return", "process/text_summary", "hyperparameters/text_summary"
 _NOTED = ["command", "commit", "machine"]  # by the script, in its event file
 
 Name = tuple[str, str, int]  # environment, experiment, seed
@@ -37,6 +37,8 @@ NewRuns = dict[Name, tuple[dict[str, Any], pd.DataFrame]]
 class RunLog(NamedTuple):
     """The event files of a run."""
 
+    name: Name
+    """environment, experiment and seed"""
     frames: NDArray
     """frame at which each of E episodes ended, ascending, shape (E,)"""
     returns: NDArray
@@ -48,7 +50,7 @@ class RunLog(NamedTuple):
 
 
 def parse_name(folder: Path) -> Name:
-    """Environment, experiment and seed from the name of a run's folder.
+    """Environment, experiment and seed from the name of a run's folder, for runs that did not note them.
 
     Raises:
         ValueError: If it has another form than ``ENV__EXPERIMENT__SEED__TIME``.
@@ -75,21 +77,32 @@ def read_log(folder: Path) -> RunLog:
     if not np.isfinite(returns).all():
         raise ValueError(f"expected finite returns, got {returns[~np.isfinite(returns)][0]} in {folder}")
     seconds = points[-1].wall_time - events.FirstEventTimestamp() if points else 0.0
-    noted: dict[str, dict[str, None]] = {name: {} for name in _NOTED}
-    for event in events.Tensors(_PROCESS) if _PROCESS in events.Tags()["tensors"] else ():
+    noted = {key: " / ".join(values) for key, values in _read_table(events, _PROCESS, _NOTED).items()}
+    arguments = _read_table(events, _ARGUMENTS, ("env_id", "exp_name", "seed"))
+    if all(arguments.values()):
+        env_id, experiment, seed = (list(values)[-1] for values in arguments.values())
+        name = re.sub("[/:]", "-", env_id), experiment, int(seed)
+    else:
+        name = parse_name(folder)
+    return RunLog(name, frames, returns, seconds / 60, noted)
+
+
+def _read_table(events: EventAccumulator, tag: str, keys: Sequence[str]) -> dict[str, dict[str, None]]:
+    """Each different value of these keys, in order, in the tables that a script has written as text."""
+    found: dict[str, dict[str, None]] = {key: {} for key in keys}
+    for event in events.Tensors(tag) if tag in events.Tags()["tensors"] else ():
         text = event.tensor_proto.string_val[0].decode()
-        for key, value in re.findall(rf"^\|({'|'.join(_NOTED)})\|(.+)\|$", text, re.M):
-            noted[key][value] = None
-    return RunLog(frames, returns, seconds / 60, {key: " / ".join(values) for key, values in noted.items()})
+        for key, value in re.findall(rf"^\|({'|'.join(keys)})\|(.+)\|$", text, re.M):
+            found[key][value] = None
+    return found
 
 
 def summarize_run(
-    name: Name, log: RunLog, thresholds: Sequence[float] = (), success: bool = False
+    log: RunLog, thresholds: Sequence[float] = (), success: bool = False
 ) -> tuple[dict[str, Any], pd.DataFrame] | None:
     """A run's row of ``runs`` and its rows of ``curves``.
 
     Args:
-        name: Environment, experiment and seed.
         log: What :func:`read_log` returned.
         thresholds: Mean returns, each of which gets a column ``to_X``.
         success: Whether to count positive returns as success.
@@ -102,7 +115,7 @@ def summarize_run(
     frames, means = mean_return(log.frames, log.returns)
     every = max(1, round(frames[-1] / POINTS / CHECK_EVERY)) * CHECK_EVERY
     highest = curve_at(frames, means, CHECK_EVERY)[1].max(initial=means[-1])
-    run = dict(zip(RUN, name, strict=True))
+    run = dict(zip(RUN, log.name, strict=True))
     row = run | {"frames": frames[-1], "highest": highest.round(4), "last": means[-1].round(4)}
     for threshold in thresholds:
         reached = means >= threshold - 1e-6  # TensorBoard keeps float32
@@ -192,19 +205,18 @@ def collect(
 
 def _read_new(folders: Iterable[Path], thresholds: Sequence[float], success: bool, commit: str) -> NewRuns:
     by_name: dict[Name, Path] = {}
-    for folder in sorted(folders):
-        if by_name.setdefault(name := parse_name(folder), folder) != folder:
-            raise ValueError(f"expected one run per seed, got {by_name[name]} and {folder}: leave one out")
     new = {}
-    for name, folder in by_name.items():
+    for folder in sorted(folders):
         log = read_log(folder)
-        found = summarize_run(name, log, thresholds, success)
-        if found is None:
+        found = summarize_run(log, thresholds, success)
+        if found is None:  # such as a crashed run beside the one that was started again
             print(f"{folder.name}: left out; it has {len(log.frames)} finished episodes, but needs {WINDOW}, and "
                   f"{2 * CHECK_EVERY} frames after them")  # fmt: skip
-        else:
-            found[0]["commit"] = found[0]["commit"] or commit
-            new[name] = found
+            continue
+        if log.name in by_name:
+            raise ValueError(f"expected one run per seed, got {by_name[log.name]} and {folder}: leave one out")
+        found[0]["commit"] = found[0]["commit"] or commit
+        by_name[log.name], new[log.name] = folder, found
     return new
 
 

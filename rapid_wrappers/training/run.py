@@ -43,7 +43,7 @@ from rapid_wrappers.training.signals import StopSignal
 from rapid_wrappers.training.tracking import start_tracking
 from rapid_wrappers.training.user_code import explain
 
-__all__ = ["Run", "exit_on_error"]
+__all__ = ["Run", "exit_on_error", "explained"]
 
 EVAL_SEED = 1_000_000  # of the levels of evaluations, the same for every run
 
@@ -63,7 +63,7 @@ def exit_on_error() -> Iterator[None]:
 
 
 @contextmanager
-def _explained(env_id: str) -> Iterator[None]:
+def explained(env_id: str) -> Iterator[None]:
     """Raise a ValueError that explains whatever an environment raises, in one line."""
     try:
         yield
@@ -125,7 +125,7 @@ class Run:
         draw_without_display(render=args.capture_video)
         # A resumed run must not overwrite the videos it made before.
         video_folder = f"videos/{self.name}-{int(time.time())}" if self.resumed else f"videos/{self.name}"
-        with _explained(args.env_id):
+        with explained(args.env_id):
             choice = choose_engine(args, wrap_env)
             args.engine, self._left_out, self._max_steps = choice.engine, choice.left_out, choice.max_steps
             self._seed()  # after an environment was tried, which may draw from the global generators
@@ -156,7 +156,7 @@ class Run:
         num_frames, global_step, returns = self.num_iterations * self.batch_size, 0, []
         if self._checkpoint is None:
             print(f"resetting them, then {num_frames} frames on {self.device}", flush=True)
-            with exit_on_error(), _explained(self.args.env_id):
+            with exit_on_error(), explained(self.args.env_id):
                 observations, _ = envs.reset(seed=self._seeds())
         else:
             try:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rapid_wrappers.counts import image_axes
 from rapid_wrappers.training.environments import make_env
 from rapid_wrappers.training.minigrid_codes import VIEW, MiniGridCodes, is_minigrid
+from rapid_wrappers.training.vector_engine import TransformEach
 
 __all__ = [
     "action_sizes",
@@ -178,9 +179,7 @@ def _actions_of(env: Any) -> Any:
 
 
 def _transform(env: Any, function: Callable[[Any], Any], space: spaces.Space) -> Any:
-    wrapper = gym.wrappers.TransformObservation
-    if isinstance(env, VectorEnv):
-        return gym.wrappers.vector.VectorizeTransformObservation(env, wrapper, func=function, observation_space=space)
+    wrapper: Any = TransformEach if isinstance(env, VectorEnv) else gym.wrappers.TransformObservation
     return wrapper(env, function, space)
 
 

@@ -1,16 +1,17 @@
 """Environments that are vectorized by themselves: those with a ``vector_entry_point``, and EnvPool's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from rapid_wrappers.training.user_code import parse_keywords
 
-__all__ = ["make_vector"]
+__all__ = ["TransformEach", "make_vector"]
 
 
 def make_vector(args: Any, num_envs: int) -> VectorEnv:
@@ -48,6 +49,42 @@ def make_vector(args: Any, num_envs: int) -> VectorEnv:
         raise ValueError("expected `engine` to be sync or async: the vector form of this environment does not restart "
                          "in the step that ends an episode (AutoresetMode.SAME_STEP)")  # fmt: skip
     return envs
+
+
+class TransformEach(VectorWrapper):
+    """Transforms each observation, the last one of an episode, too.
+
+    Gymnasium's ``VectorizeTransformObservation`` refuses environments that restart in the same step.
+
+    Args:
+        envs: Any vector environment.
+        function: Maps one observation to an array.
+        space: Of what ``function`` returns.
+    """
+
+    def __init__(self, envs: VectorEnv, function: Callable[[Any], NDArray], space: gym.Space) -> None:
+        super().__init__(envs)
+        self._function = function
+        self.single_observation_space = space
+        self.observation_space = batch_space(space, self.num_envs)
+
+    def _each(self, observations: Any) -> NDArray:
+        return np.stack([np.asarray(self._function(row)) for row in iterate(self.env.observation_space, observations)])
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray, dict[str, Any]]:
+        """Reset the environments."""
+        observations, infos = self.env.reset(**kwargs)
+        return self._each(observations), infos
+
+    def step(self, actions: Any) -> tuple[NDArray, NDArray, NDArray, NDArray, dict[str, Any]]:
+        """Step the environments."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        if "final_obs" in infos:
+            final = np.empty(self.num_envs, object)
+            for i in np.flatnonzero(infos["_final_obs"]):
+                final[i] = np.asarray(self._function(infos["final_obs"][i]))
+            infos = {**infos, "final_obs": final}
+        return self._each(observations), rewards, terminated, truncated, infos
 
 
 class _RestartInSameStep(VectorWrapper):

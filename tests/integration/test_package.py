@@ -24,7 +24,7 @@ bc.bc_step(net, torch.optim.Adam(net.parameters()), torch.ones(4, 2), [0, 1, 2, 
 checkpoint.save_checkpoint("c.pt", {"random": checkpoint.random_state()})
 checkpoint.set_random_state(checkpoint.load_checkpoint("c.pt")["random"])""",
     "training/one_hot": """
-encoder = one_hot.OneHotEncoder((3, 2), sizes=(4, 5))
+encoder = one_hot.OneHotEncoder((4, 5) * 3)
 assert one_hot.OneHotLinear(encoder.num_inputs, 6)(encoder(torch.ones(8, 3, 2, dtype=torch.uint8))).shape == (8, 6)""",
 }
 

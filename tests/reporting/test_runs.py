@@ -12,7 +12,7 @@ NO_PAPER = PaperResults(Path("none.csv"))
 
 
 def summarize(returns, every=100, **options):
-    return summarize_run(("Env-v0", "method", 1), log(returns, every), **options)
+    return summarize_run(log(returns, every), **options)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_run_needs_a_hundred_episodes_and_2560_frames_after_them(returns, ever
 
 
 def test_an_event_file_has_returns_notes_and_time_and_a_resumed_run_notes_each_command_once(tmp_path):
-    folder = write(tmp_path / "run", [0.5, 1.0], 10, command="python a.py", commit="abc", machine="M")
+    folder = write(tmp_path / "Env-v0__method__1__0", [0.5, 1.0], 10, command="python a.py", commit="abc", machine="M")
     write(folder, [0.25], 30, command="python a.py --resume run", commit="abc", machine="M")
     found = read_log(folder)
     assert found.frames.tolist() == [10, 20, 30] and found.returns.tolist() == [0.5, 1.0, 0.25]
@@ -80,9 +80,9 @@ def test_an_event_file_has_returns_notes_and_time_and_a_resumed_run_notes_each_c
 
 
 def test_a_threshold_is_reached_by_what_tensorboard_keeps_of_it(tmp_path):
-    found = read_log(write(tmp_path / "run", [0.7] * 200))  # a float32, below 0.7
+    found = read_log(write(tmp_path / "run__method__1__0", [0.7] * 200))  # a float32, below 0.7
     assert found.returns[0] != 0.7
-    assert summarize_run(("Env-v0", "method", 1), found, [0.7])[0]["to_0.7"] == 10_000
+    assert summarize_run(found, [0.7])[0]["to_0.7"] == 10_000
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -92,8 +92,8 @@ def test_returns_that_are_no_numbers_are_refused(tmp_path, value):
 
 
 def test_a_folder_without_events_has_no_episodes_and_a_missing_folder_is_refused(tmp_path):
-    (tmp_path / "empty").mkdir()
-    assert len(read_log(tmp_path / "empty").frames) == 0
+    (tmp_path / "Env-v0__empty__1__0").mkdir()
+    assert len(read_log(tmp_path / "Env-v0__empty__1__0").frames) == 0
     with pytest.raises(ValueError, match=r"expected a run's folder, got .*none"):
         read_log(tmp_path / "none")
 
@@ -102,6 +102,17 @@ def test_the_name_of_a_folder_gives_environment_experiment_and_seed():
     assert parse_name(Path("runs/Env-v0__my__method__1__1700000000~2")) == ("Env-v0", "my__method", 1)
     with pytest.raises(ValueError, match="to be named ENV__EXPERIMENT__SEED__TIME"):
         parse_name(Path("runs"))
+
+
+def test_what_a_run_noted_of_itself_comes_before_the_name_of_its_folder(tmp_path):
+    folder = write(tmp_path / "anything", [0.5], name=("my/Two__Rooms-v0", "my__method", 7))
+    assert read_log(folder).name == ("my-Two__Rooms-v0", "my__method", 7)
+
+
+def test_a_crashed_run_beside_the_one_that_was_started_again_is_left_out(update, tmp_path, capsys):
+    crashed, again = (write(tmp_path / f"Env-v0__ppo__1__{n}", [0.5] * n) for n in (99, 200))
+    assert len(update(crashed, again)[0]) == 1
+    assert "Env-v0__ppo__1__99: left out; it has 99 finished episodes" in capsys.readouterr().out
 
 
 def test_environments_and_methods_are_kept_apart_and_a_seed_may_not_come_twice(update, tmp_path):

@@ -34,7 +34,7 @@ def empty_folder(tmp_path, monkeypatch):
 
 def load(run, num_envs=3):
     script, args, state = enjoy.load(run, None, None)
-    envs = make_eval_envs(args.env_id, script.wrap_env, num_envs, args.engine)
+    envs = make_eval_envs(args, script.wrap_env, num_envs, args.engine)
     agent = script.make_agent(envs, args)
     agent.load_state_dict(state["parts"]["agent"])
     return envs, agent

@@ -138,7 +138,7 @@ def test_minigrids_view_reaches_the_network_one_hot_or_raw_and_is_scored_unscale
 
 @pytest.mark.parametrize(
     ("env_id", "inputs"),
-    [("CartPole-v1", 4), ("FrozenLake-v1", 1), ("MiniGrid-Empty-5x5-v0", 1029)],
+    [("CartPole-v1", 4), ("FrozenLake-v1", 16), ("Blackjack-v1", 45), ("MiniGrid-Empty-5x5-v0", 1029)],
 )
 def test_other_environments_with_discrete_actions_run_too(train, env_id, inputs):
     run = train("--env-id", env_id, "--num-envs", 2, "--num-steps", 128, "--total-timesteps", 256, "--bc-steps", 1)

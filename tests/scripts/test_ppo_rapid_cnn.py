@@ -84,7 +84,7 @@ def test_the_network_is_the_nature_cnn_and_actions_are_those_of_its_distribution
     logits = hidden @ agent.actor.weight.T + agent.actor.bias
     torch.testing.assert_close(agent.get_logits(rows), logits, rtol=1e-4, atol=1e-5)
     actions = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    logprobs, entropy, values = agent.evaluate(rows, actions)
+    logprobs, entropy, values = agent.evaluate(rows, actions[:, None])
     distribution = torch.distributions.Categorical(logits=logits)
     torch.testing.assert_close(logprobs, distribution.log_prob(actions), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, distribution.entropy(), rtol=1e-4, atol=1e-5)

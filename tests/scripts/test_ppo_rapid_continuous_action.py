@@ -297,7 +297,7 @@ def test_imitation_pauses_for_the_rollout_once_its_loss_is_below_the_target(trai
 def test_its_flags_are_those_of_the_discrete_script_except_for_the_science():
     flags = [{field.name for field in dataclasses.fields(script.Args)} for script in (discrete, continuous)]
     assert flags[0] - flags[1] == {
-        "one_hot", "hidden_size", "bc_target_loss", "bc_frames_per_step", "local_of_longest",
+        "one_hot", "direction", "mission", "hidden_size", "bc_target_loss", "bc_frames_per_step", "local_of_longest",
     }  # fmt: skip
     assert flags[1] - flags[0] == {
         "ppo_loss", "bc_loss", "local_score", "score_normalized", "init_std", "normalize_reward",
@@ -322,7 +322,7 @@ def test_an_observation_that_is_no_number_stops_the_run_at_once(train, scripted,
     monkeypatch.setattr(Broken, "value", value)
     scripted(Broken, lengths=[10], dtype=np.float32, action_space=BOX)
     with (
-        pytest.raises(ValueError, match=r"expected finite observations, got .*(nan|inf).* from environment [01]"),
+        pytest.raises(ValueError, match=r"expected finite observations, got .*(nan|inf).*nan_to_num"),
         np.errstate(invalid="ignore"),
     ):
         train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 64, *flags)

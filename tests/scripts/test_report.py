@@ -110,7 +110,7 @@ def test_the_main_experiment_is_a_scripts_by_default_and_has_most_runs_otherwise
         choose_main(runs, "none")
 
 
-@pytest.mark.parametrize(("run", "words"), [("runs", "to be named ENV__"), ("a__b__1__0", "a run's folder")])
+@pytest.mark.parametrize(("run", "words"), [("runs", "a run's folder"), ("a__b__1__0", "a run's folder")])
 def test_bad_input_ends_with_one_line(report, run, words):
     with pytest.raises(SystemExit, match=f"^error: expected .*{words}"):
         report(run)

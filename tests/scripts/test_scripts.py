@@ -77,7 +77,7 @@ CASES = (
         refused=(
             ("--env-id Pendulum-v1", "Discrete.*ppo_rapid_continuous_action.py"),
             ("--env-id rapid/MultiRoom-N7S4-v0", "MultiRoom-N7-S4"),
-            ("--env-id Blackjack-v1", "expected array observations"),
+            (f"--env-id {PICTURE}", "expected observations other than images.*ppo_rapid_cnn.py takes images"),
             ("--env-id CartPole-v1 --engine native", "expected `engine` to be sync or async"),
             ("--engine native --capture-video", "capture_video"),
         ),

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -19,16 +18,29 @@ from rapid_wrappers.training.environments import (
     make_envs,
     make_eval_envs,
 )
-from rapid_wrappers.training.spaces import array_observations
-from tests.scripted_env import SCRIPTED
+from rapid_wrappers.training.spaces import discrete_actions, flat_observations
+from tests.scripted_env import SCRIPTED, ScriptedEnv
+from tests.training.environment_args import arguments
 
 MAZE, ROOM = "rapid/MazeS5-v0", "MiniWorld-OneRoomS6Fast-v0"
 
 
-def choose(env_id, engine=None, num_envs=2, **more):
-    args = SimpleNamespace(env_id=env_id, engine=engine, num_envs=num_envs, seed=1, capture_video=False)
-    vars(args).update(more)
-    return choose_engine(args, array_observations)
+def as_it_is(env, args):
+    return env
+
+
+def flattened(env, args):
+    return gym.wrappers.FlattenObservation(env)
+
+
+def flat(env, args):
+    return flat_observations(env, args, codes=True)
+
+
+def choose(env_id, engine=None, **more):
+    """The engine that is chosen, and the remark on it."""
+    wrap_env = as_it_is if env_id in (MAZE, ROOM, "MyRoom-v0") else flat
+    return choose_engine(arguments(env_id, engine=engine, **more), wrap_env)[:2]
 
 
 def hide_numba(monkeypatch):
@@ -89,16 +101,52 @@ def test_an_entry_that_the_info_lacks_is_refused_with_those_it_has(scripted):
 @pytest.mark.filterwarnings("ignore:.*reward returned by `step")
 def test_an_environment_gives_observations_of_their_own_and_rewards_that_are_numbers(scripted):
     scripted(reuse=True, rewards=[np.array([0.5])])
-    env = make_env(SCRIPTED, lambda env: env)()
+    env = make_env(arguments(SCRIPTED), as_it_is)()
     first, _ = env.reset()
     second, reward, *_ = env.step(0)
     assert (first.tolist(), second.tolist(), type(reward)) == ([0, 0], [0, 1], float)
 
 
-def test_arguments_and_the_scripts_wrapper_reach_the_environment():
-    env = make_env("CartPole-v1", gym.wrappers.FlattenObservation, render_mode="rgb_array")()
+class Configured(ScriptedEnv):
+    """Keeps its arguments."""
+
+    def __init__(self, size=1, goals=(), **more):
+        super().__init__(**more)
+        self.given = size, goals
+
+
+def test_arguments_limits_and_wrappers_reach_the_environment_in_their_order(monkeypatch):
+    monkeypatch.setitem(gym.registry, SCRIPTED, EnvSpec(SCRIPTED, Configured, kwargs={"lengths": [9]}))
+    args = arguments(SCRIPTED, env_kwargs=("size=3", "goals=[[0, 1]]"), max_episode_steps=4, wrapper=(
+        "gymnasium.wrappers:TransformReward(func=None)", "gymnasium.wrappers:FlattenObservation"))  # fmt: skip
+    env = make_env(args, flattened)()
+    assert env.unwrapped.given == (3, [[0, 1]])
+    assert env.spec.max_episode_steps == 4
+    kinds = [env.env, env.env.env, env.env.env.env, env.env.env.env.env]
+    assert [type(env).__name__ for env in kinds] == [
+        "FlattenObservation", "FlattenObservation", "TransformReward", "TimeLimit"
+    ]  # fmt: skip
+    env = make_env(arguments("CartPole-v1"), flattened, render_mode="rgb_array")()
     assert env.render_mode == "rgb_array"
-    assert isinstance(env.env, gym.wrappers.FlattenObservation)
+
+
+def test_arguments_and_wrappers_reach_worker_processes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyglet", sys.modules.get("pyglet"))  # new processes
+    args = arguments("CartPole-v1", max_episode_steps=3, wrapper=("gymnasium.wrappers:FrameStackObservation(2)",))
+    envs = make_envs(args, flat, 2, "async")
+    observations, _ = envs.reset(seed=[1, 2])
+    ends = [envs.step(np.zeros(2, int))[3].tolist() for _ in range(3)]
+    envs.close()
+    assert observations.shape == (2, 2, 4)
+    assert ends == [[False, False], [False, False], [True, True]]
+
+
+def test_the_native_engine_is_refused_with_what_it_does_not_have_and_not_chosen():
+    for more in ({"env_kwargs": ("max_steps=5",)}, {"max_episode_steps": 5}, {"direction": True, "mission": False},
+                 {"wrapper": ("gymnasium.wrappers:ClipReward",)}):  # fmt: skip
+        with pytest.raises(ValueError, match="expected `engine` to be sync or async with `env_kwargs`, `wrapper`"):
+            choose("rapid/MultiRoom-N2-S4-v0", "native", **more)
+    assert choose("rapid/MultiRoom-N2-S4-v0", max_episode_steps=5) == ("sync", "")
 
 
 class Careless(gym.Env):
@@ -119,7 +167,7 @@ class Careless(gym.Env):
 def test_end_flags_in_arrays_become_plain_numbers_in_each_engine(engine, monkeypatch):
     monkeypatch.setitem(gym.registry, "Careless-v0", EnvSpec("Careless-v0", Careless))
     monkeypatch.delitem(sys.modules, "pyglet", raising=False)  # else new processes would start, without this id
-    envs = make_envs("Careless-v0", lambda env: env, 2, engine)
+    envs = make_envs(arguments("Careless-v0"), as_it_is, 2, engine)
     envs.reset()
     observations, rewards, terminations, truncations, _ = envs.step(np.zeros(2, int))
     envs.close()
@@ -137,9 +185,89 @@ def test_an_observation_that_does_not_fit_its_space_is_refused_before_training(e
         choose("Careless-v0", engine)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_observation_that_is_no_number_is_refused_before_training(value, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Careless-v0", EnvSpec("Careless-v0", Careless))
+    monkeypatch.setattr(Careless, "observation_space", spaces.Box(-np.inf, np.inf, (2,), np.float32))
+    monkeypatch.setattr(Careless, "shown", np.array([0.5, value], np.float32))
+    with pytest.raises(ValueError, match=r"expected finite observations, got .*TransformObservation"):
+        choose("Careless-v0")
+
+
+class Twins(gym.vector.VectorEnv):
+    """A vector form of its own: environment i ends its episodes after i + 2 steps, and shows the step."""
+
+    def __init__(self, num_envs=1, autoreset_mode=AutoresetMode.NEXT_STEP, max_episode_steps=100):
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": autoreset_mode}
+        self.limit = max_episode_steps
+        self.single_observation_space = spaces.Discrete(101, start=1)
+        self.single_action_space = spaces.MultiDiscrete([2, 3], start=[1, 0])
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = np.ones(self.num_envs, np.int64)
+        return self.t.copy(), {"place": self.t.copy()}
+
+    def step(self, actions):
+        self.actions = actions
+        self.t += 1
+        final = np.empty(self.num_envs, object)
+        final[:] = list(self.t)
+        done, cut = self.t - 1 >= np.arange(self.num_envs) + 2, self.t > self.limit
+        ended = done | cut
+        self.t[ended] = 1
+        infos = {"final_obs": final, "_final_obs": ended} if ended.any() else {}
+        return self.t.copy(), np.ones(self.num_envs), done, cut & ~done, infos | {"place": self.t.copy()}
+
+
+class OldTwins(Twins):
+    def __init__(self, num_envs=1):
+        super().__init__(num_envs)
+
+
+def test_a_vector_form_of_its_own_gets_arguments_and_brings_its_spaces_into_form(monkeypatch):
+    monkeypatch.setitem(gym.registry, SCRIPTED, EnvSpec(SCRIPTED, vector_entry_point=Twins))
+    args = arguments(SCRIPTED, engine="vector", max_episode_steps=3, score_info="place")
+    wrap_env = lambda env, args: discrete_actions(flat(env, args))  # noqa: E731
+    assert choose_engine(args, wrap_env) == ("vector", "", (), 3)
+    envs = make_envs(args, wrap_env, 2, "vector")
+    assert envs.single_observation_space == spaces.Discrete(101)
+    assert envs.single_action_space == spaces.MultiDiscrete([2, 3])
+    assert envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    assert envs.reset(seed=[1, 2])[0].tolist() == [0, 0]
+    for _ in range(2):
+        observations, *_, infos = envs.step(np.array([[0, 0], [1, 2]]))
+    assert envs.unwrapped.actions.tolist() == [[1, 0], [2, 2]]
+    assert observations.tolist() == [0, 2] and infos["final_obs"][0] == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "message"),
+    [
+        ({"vector_entry_point": OldTwins}, {}, "does not restart in the step that ends an episode"),
+        ({"entry_point": ScriptedEnv}, {}, "has no vector form of its own"),
+        ({"vector_entry_point": Twins}, {"wrapper": ("gymnasium.wrappers:ClipReward",)}, "sync or async with `wrap"),
+        ({"vector_entry_point": Twins}, {"capture_video": True}, "sync or async with `capture_video`"),
+        ({"vector_entry_point": Twins}, {"score_info": "cell"}, r"`score_info` to be one of \['place'\], got 'cell'"),
+    ],
+)
+def test_a_vector_form_that_cannot_run_is_refused(spec, more, message, monkeypatch):
+    monkeypatch.setitem(gym.registry, SCRIPTED, EnvSpec(SCRIPTED, **spec))
+    with pytest.raises(ValueError, match=message):
+        choose(SCRIPTED, "vector", **more)
+
+
+def test_without_envpool_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ImportError, match=r"rapid-wrappers\[envpool\]"):
+        choose("envpool:CartPole-v1", "vector")
+
+
 @pytest.mark.parametrize("engine", ["native", "sync"])
 def test_environments_restart_in_the_step_that_ends_an_episode(engine):
-    envs = make_envs("rapid/MultiRoom-N2-S4-v0", array_observations, 3, engine)
+    envs = make_envs(arguments("rapid/MultiRoom-N2-S4-v0"), flat, 3, engine)
     assert (envs.num_envs, envs.metadata["autoreset_mode"]) == (3, AutoresetMode.SAME_STEP)
     assert envs.single_observation_space == spaces.Box(0, 255, (7, 7, 3), np.uint8)
     envs.close()
@@ -147,7 +275,7 @@ def test_environments_restart_in_the_step_that_ends_an_episode(engine):
 
 def test_evaluations_play_one_environment_where_several_would_disturb_each_other():
     for engine, num_envs in (("native", 3), ("sync", 3), ("async", 1)):
-        envs = make_eval_envs("rapid/MultiRoom-N2-S4-v0", array_observations, 3, engine)
+        envs = make_eval_envs(arguments("rapid/MultiRoom-N2-S4-v0"), flat, 3, engine)
         assert envs.num_envs == num_envs
         assert not isinstance(envs, gym.vector.AsyncVectorEnv)
         envs.close()
@@ -155,7 +283,7 @@ def test_evaluations_play_one_environment_where_several_would_disturb_each_other
 
 def test_ids_are_registered_in_a_worker_that_starts_from_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyglet", sys.modules.get("pyglet"))  # as if OpenGL were in use
-    envs = make_envs("rapid/SparseInvertedPendulum-v0", gym.wrappers.FlattenObservation, 1, "async")
+    envs = make_envs(arguments("rapid/SparseInvertedPendulum-v0"), flattened, 1, "async")
     observations, _ = envs.reset(seed=1)
     envs.close()
     assert observations.shape == (1, 4)
@@ -165,7 +293,7 @@ def test_ids_are_registered_in_a_worker_that_starts_from_nothing(monkeypatch):
 @pytest.mark.parametrize("env_id", [MAZE, ROOM])
 def test_miniworlds_ids_and_the_maze_run_in_workers(env_id):
     import_miniworld()
-    envs = make_envs(env_id, lambda env: env, 2, "async")
+    envs = make_envs(arguments(env_id), as_it_is, 2, "async")
     first, _ = envs.reset(seed=1)
     second, *_ = envs.step(np.zeros(2, int))
     envs.close()

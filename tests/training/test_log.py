@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rapid_wrappers import Episode, EpisodeScores
 from rapid_wrappers.training import log as module
+from rapid_wrappers.training.advice import Advice
 from rapid_wrappers.training.log import Log
 
 
@@ -18,6 +19,11 @@ def clock(monkeypatch):
     clock = SimpleNamespace(time=lambda: clock.now, now=1000.0)
     monkeypatch.setattr(module, "time", clock)
     return clock
+
+
+def start(folder, global_step, num_frames, returns, **arguments):
+    args = SimpleNamespace(rapid=False, num_steps=100, **arguments)
+    return Log(folder, args, global_step, num_frames, returns, Advice(args, None))
 
 
 def read(folder):
@@ -31,7 +37,7 @@ def episode(length, *scores):
 
 
 def test_each_episode_and_each_rollout_is_logged(tmp_path, clock, capsys):
-    log = Log(tmp_path, SimpleNamespace(seed=3, env_id="E"), 0, 200, [])
+    log = start(tmp_path, 0, 200, [], seed=3, env_id="E")
     assert log.mean_return == "no episode yet"
     log.episodes(70, [(0, episode(5, 1.0, 0.2, 0.3)), (1, episode(7, 0.5, 0.4, 0.6))])
     clock.now += 2
@@ -54,13 +60,13 @@ def test_each_episode_and_each_rollout_is_logged(tmp_path, clock, capsys):
 
 
 def test_the_speed_of_a_resumed_run_is_that_of_the_frames_since_and_later_points_are_dropped(tmp_path, clock):
-    log = Log(tmp_path, SimpleNamespace(), 0, 2000, [])
+    log = start(tmp_path, 0, 2000, [])
     for step in (500, 1000, 1500):  # killed; the last checkpoint is of 1000 frames
         log.scalars(step, {"x": step})
     log._bar.close()
     log.writer.close()
     clock.now += 100
-    log = Log(tmp_path, SimpleNamespace(), 1000, 2000, [1.0, 2.0])
+    log = start(tmp_path, 1000, 2000, [1.0, 2.0])
     clock.now += 2
     log.rollout(1300, {"x": 7.0}, {})
     log.close()
@@ -71,7 +77,7 @@ def test_the_speed_of_a_resumed_run_is_that_of_the_frames_since_and_later_points
 
 
 def test_the_mean_return_is_that_of_the_last_hundred_episodes(tmp_path, capsys):
-    log = Log(tmp_path, SimpleNamespace(), 0, 100, range(1000))
+    log = start(tmp_path, 0, 100, range(1000))
     assert log.mean_return == "949.5"
     log.episodes(1, [(0, episode(1, 49.5, 0, 0))] * 100)
     assert log.mean_return == "49.5"
@@ -79,6 +85,11 @@ def test_the_mean_return_is_that_of_the_last_hundred_episodes(tmp_path, capsys):
 
 
 def test_a_run_without_an_episode_says_what_may_be_missing(tmp_path, capsys):
-    log = Log(tmp_path, SimpleNamespace(), 0, 100, [])
+    log = start(tmp_path, 0, 100, [])
+    for step in range(1000, 2000, 100):
+        log.rollout(step, {"rapid/bc_loss": float("nan")}, {})
     log.close()
-    assert "TimeLimit" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert "--max-episode-steps" in captured.out
+    assert captured.out.count("warning: no episode has ended in 1000 steps of each environment") == 1
+    assert "return=no episode yet" in captured.err and "nan" not in captured.err

@@ -28,7 +28,7 @@ def one_hot(views):
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64])
 def test_layer_and_gradient_equal_the_dense_product_with_torchs_one_hot(views, dtype):
-    encoder = OneHotEncoder((7, 7, 3), SIZES)
+    encoder = OneHotEncoder(SIZES * 49)
     layer = OneHotLinear(encoder.num_inputs, 64)
     dense = torch.nn.Linear(7 * 7 * 21, 64)
     with torch.no_grad():
@@ -44,7 +44,7 @@ def test_layer_and_gradient_equal_the_dense_product_with_torchs_one_hot(views, d
 
 
 def test_without_gradient_it_computes_the_same(views):
-    encoder = OneHotEncoder((7, 7, 3), SIZES)
+    encoder = OneHotEncoder(SIZES * 49)
     layer = OneHotLinear(encoder.num_inputs, 64)
     with torch.no_grad():
         assert torch.equal(layer(encoder(views)), layer(encoder(views)))
@@ -53,7 +53,7 @@ def test_without_gradient_it_computes_the_same(views):
 
 
 def test_codes_are_shared_by_layers_and_each_gets_its_own_gradient(views):
-    encoder = OneHotEncoder((7, 7, 3), SIZES)
+    encoder = OneHotEncoder(SIZES * 49)
     one = OneHotLinear(encoder.num_inputs, 8)
     other = copy.deepcopy(one)
     codes = encoder(views)
@@ -62,7 +62,7 @@ def test_codes_are_shared_by_layers_and_each_gets_its_own_gradient(views):
 
 
 def test_gradients_pass_torchs_numerical_check(views):
-    encoder = OneHotEncoder((2, 3), SIZES)
+    encoder = OneHotEncoder(SIZES * 2)
     layer = OneHotLinear(encoder.num_inputs, 3).double()
     codes = encoder(views[:5, 0, :2])
     assert torch.autograd.gradcheck(
@@ -70,24 +70,27 @@ def test_gradients_pass_torchs_numerical_check(views):
     )
 
 
+@pytest.mark.parametrize("gradient", [True, False])
 @pytest.mark.parametrize(("value", "dtype"), [(11, torch.uint8), (-1, torch.int16)])
-def test_a_value_outside_its_channels_range_is_refused(value, dtype):
+def test_a_value_outside_its_range_is_refused_in_training_and_in_play(value, dtype, gradient):
     x = torch.zeros((2, 7, 7, 3), dtype=dtype)
     x[1, 2, 3, 0] = value
-    with pytest.raises(ValueError, match="ranges of `sizes`"):
-        OneHotEncoder((7, 7, 3), SIZES)(x)
+    with pytest.raises(ValueError, match="ranges of `sizes`"), torch.set_grad_enabled(gradient):
+        OneHotEncoder(SIZES * 49)(x)
 
 
 def test_a_batch_of_another_shape_is_refused(views):
-    with pytest.raises(ValueError, match=r"expected observations of shape \(7, 7, 3\), got \(1,\)"):
-        OneHotEncoder((7, 7, 3), SIZES)(views.flatten(1)[:, :1])
+    with pytest.raises(ValueError, match=r"expected observations of 147 codes, got \(1,\)"):
+        OneHotEncoder(SIZES * 49)(views.flatten(1)[:, :1])
 
 
 def test_floats_are_refused(views):
     with pytest.raises(TypeError, match="integers"):
-        OneHotEncoder((7, 7, 3), SIZES)(views.float())
+        OneHotEncoder(SIZES * 49)(views.float())
 
 
-def test_a_shape_without_the_channels_is_refused():
-    with pytest.raises(ValueError, match="3 channels"):
-        OneHotEncoder((7, 7), SIZES)
+def test_a_discrete_observation_is_a_single_code():
+    encoder = OneHotEncoder([5])
+    layer = OneHotLinear(encoder.num_inputs, 3)
+    expected = layer.weight[[4, 0]] + layer.bias
+    torch.testing.assert_close(layer(encoder(torch.tensor([4, 0]))), expected)

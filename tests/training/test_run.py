@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rapid_wrappers import StateCounter, VectorEpisodeScoringWrapper
-from rapid_wrappers.training.args import RunArgs
+from rapid_wrappers.training.args import EnvironmentArgs, RunArgs
 from rapid_wrappers.training.checkpoint import load_checkpoint
 from rapid_wrappers.training.folder import claim_folder
 from rapid_wrappers.training.run import Run, exit_on_error
@@ -21,17 +21,19 @@ from tests.scripted_env import SCRIPTED, ScriptedEnv
 
 
 @dataclass
-class Args(RunArgs):
+class Args(EnvironmentArgs, RunArgs):
     exp_name: str = "tiny"
     env_id: str = SCRIPTED
-    engine: str | None = None
     num_envs: int = 2
     num_steps: int = 10
     total_timesteps: int = 80
     draw_buffer: bool = False
+    rapid: bool = False
 
 
 class Agent(torch.nn.Linear):
+    inputs = "2 numbers"
+
     def act(self, obs, generator=None):
         actions = torch.zeros(len(obs)) if generator is None else torch.randint(9, (len(obs),), generator=generator)
         self.seen = (*getattr(self, "seen", ()), (obs.tolist(), actions.tolist()))
@@ -59,7 +61,9 @@ def script(args, checkpoint=None, during=None):
     with process_of_its_own():
         with exit_on_error():
             run = Run(args, checkpoint, "folder/tiny.py")
-            envs = VectorEpisodeScoringWrapper(run.make_envs(lambda env: env), counter=(counter := StateCounter()))
+            envs = VectorEpisodeScoringWrapper(
+                run.make_envs(lambda env, args: env), counter=(counter := StateCounter())
+            )
         agent = Agent(2, 3)
         rng = np.random.default_rng(args.seed)
         optimizer = torch.optim.Adam(agent.parameters())
