@@ -102,9 +102,9 @@ class Advice:
             return ""
         returns, local = abs(args.w0) * np.std(self._returns), abs(args.w1) * np.std(self._locals)
         said = f"between episodes w0 * return differs by {returns:.2g}, w1 * local score by {local:.2g}"
-        if local > 0 and returns > _RATIO * local:
+        if local > 1e-9 and returns > _RATIO * local:
             return f"{said}, so exploration hardly counts in the ranking: lower --w0, or raise --w1"
-        if returns > 0 and local > _RATIO * returns:
+        if returns > 1e-9 and local > _RATIO * returns:
             return f"{said}, so the return hardly counts in the ranking: raise --w0, or lower --w1"
         return ""
 

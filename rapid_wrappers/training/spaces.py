@@ -99,19 +99,25 @@ def image_observations(env: Any) -> Any:
     """Bring images into the form (height, width, channels), and draw MiniGrid in pixels.
 
     Height and width are the two longest axes. Grey images get one channel; stacked or channel-first images get all
-    other axes as channels.
+    other axes as channels. Of a Dict with one image only that is kept.
 
     Raises:
         TypeError: If observations are no uint8 arrays.
         ValueError: If they are too small, or, at a reset, if an observation does not fit its space.
     """
-    if is_minigrid(env) and isinstance(_space_of(env), spaces.Dict):
-        from minigrid.wrappers import ImgObsWrapper, RGBImgPartialObsWrapper
-
-        draws = _space_of(env)["image"].shape[0] < _SMALLEST  # else a wrapper of the user's has drawn it
-        env = ImgObsWrapper(RGBImgPartialObsWrapper(env) if draws else env)
-        env.left_out = ("mission",)
     space = _space_of(env)
+    if is_minigrid(env) and isinstance(space, spaces.Dict) and not _is_image(space["image"]):
+        from minigrid.wrappers import RGBImgPartialObsWrapper
+
+        env = RGBImgPartialObsWrapper(env)
+        space = env.observation_space
+    if isinstance(space, spaces.Dict):
+        images = [name for name, entry in space.items() if _is_image(entry)]
+        if len(images) == 1:
+            (name,) = images
+            left_out = tuple(other for other in space if other != name)
+            env, space = _transform(env, lambda observation: observation[name], space[name]), space[name]
+            env.left_out = left_out
     height, width = _check_images(space)
     shape = space.shape
     channels = int(np.prod(shape)) // (shape[height] * shape[width])
@@ -202,6 +208,10 @@ def _flattens(space: spaces.Space) -> bool:
         return False
 
 
+def _is_image(space: spaces.Space) -> bool:
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and image_axes(space.shape) is not None
+
+
 def _refuse_images(space: spaces.Space, where: str = "observations") -> None:
     """Raise a TypeError if the space is an image, or has one in it."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -222,7 +232,7 @@ def _check_images(space: spaces.Space) -> tuple[int, int]:
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         raise TypeError(f"expected observations to be a Box of uint8 images, got {space}: gymnasium.wrappers."
                         "TransformObservation(env, function, space) scales floats, (255 * x).astype(np.uint8), or "
-                        "selects the entry of a Dict (MiniGrid: RGBImgPartialObsWrapper, ImgObsWrapper)")  # fmt: skip
+                        "selects one of several images of a Dict")  # fmt: skip
     axes = image_axes(shape)
     if axes is None or min(shape[axis] for axis in axes) < _SMALLEST or 0 in shape:
         raise ValueError(f"expected images of at least {_SMALLEST} x {_SMALLEST} pixels, got {shape}: MiniGrid's codes "

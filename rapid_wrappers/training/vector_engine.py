@@ -1,5 +1,6 @@
 """Environments that are vectorized by themselves: those with a ``vector_entry_point``, and EnvPool's."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,20 +36,23 @@ def make_vector(args: Any, num_envs: int) -> VectorEnv:
             raise ImportError(f"{error}: pip install 'rapid-wrappers[envpool]'") from error
         name = args.env_id.removeprefix("envpool:")
         return _RestartInSameStep(envpool.make(name, env_type="gymnasium", num_envs=num_envs, seed=args.seed, **kwargs))
-    if gym.spec(args.env_id).vector_entry_point is None:
+    module, _, name = args.env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if gym.spec(name).vector_entry_point is None:
         raise ValueError("expected `engine` to be sync or async: this environment has no vector form of its own")
     mode = AutoresetMode.SAME_STEP
     try:
-        envs = gym.make_vec(args.env_id, num_envs, "vector_entry_point", autoreset_mode=mode, **kwargs)
+        envs = gym.make_vec(name, num_envs, "vector_entry_point", autoreset_mode=mode, **kwargs)
     except TypeError as error:
         if "autoreset_mode" not in str(error):
             raise
-        envs = gym.make_vec(args.env_id, num_envs, "vector_entry_point", **kwargs)
+        envs = gym.make_vec(name, num_envs, "vector_entry_point", **kwargs)
     if envs.metadata.get("autoreset_mode") != mode:
         envs.close()
         raise ValueError("expected `engine` to be sync or async: the vector form of this environment does not restart "
                          "in the step that ends an episode (AutoresetMode.SAME_STEP)")  # fmt: skip
-    return envs
+    return _TakesSeeds(envs)
 
 
 class TransformEach(VectorWrapper):
@@ -87,17 +91,36 @@ class TransformEach(VectorWrapper):
         return self._each(observations), rewards, terminated, truncated, infos
 
 
+class _TakesSeeds(VectorWrapper):
+    """Takes a list of seeds where the environments want an array (Atari) or one number."""
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray, dict[str, Any]]:
+        if not isinstance(seed, Sequence):
+            return self.env.reset(seed=seed, options=options)
+        array = np.array(seed) % 2**31
+        for form in (list(seed), array, int(array[0])):
+            try:
+                return self.env.reset(seed=form, options=options)  # type: ignore[arg-type]
+            except (TypeError, ValueError) as error:
+                refused = error
+        raise refused
+
+
 class _RestartInSameStep(VectorWrapper):
     """Restarts EnvPool's environments in the step that ends an episode, by one more step of only these."""
 
     def __init__(self, envs: VectorEnv) -> None:
         super().__init__(envs)
         self.metadata = {**envs.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray, dict[str, Any]]:
-        observations, infos = self.env.reset(seed=seed if seed is None else np.asarray(seed).tolist())
+        observations, infos = self.env.reset()  # EnvPool takes its seed when it is made
         return observations, _arrays(infos)
 
     def step(self, actions: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray, dict[str, Any]]:

@@ -132,8 +132,8 @@ def test_the_pages_show_the_pictures_and_the_results_that_are_kept(built):
         assert 'src="_images/' in (built / f"{name}.html").read_text()
 
 
-# test_plain_loop.py runs the page of that name
-@pytest.mark.parametrize("name", [name for name, blocks in EXAMPLES.items() if blocks and name != "plain_loop"])
+# test_plain_loop.py and test_recipes.py run the pages of these names
+@pytest.mark.parametrize("name", [name for name, blocks in EXAMPLES.items() if blocks and name not in ("plain_loop", "recipes")])
 def test_the_examples_of_a_page_run_one_after_the_other(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cleanrl_scripts").symlink_to(SCRIPTS)  # an example looks for the scripts there

@@ -222,6 +222,25 @@ class Twins(gym.vector.VectorEnv):
         return self.t.copy(), np.ones(self.num_envs), done, cut & ~done, infos | {"place": self.t.copy()}
 
 
+class Choosy(Twins):
+    """Takes no list of seeds."""
+
+    def reset(self, *, seed=None, options=None):
+        if not isinstance(seed, self.wanted):
+            raise TypeError("another kind of seed, please")
+        self.seed = seed
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("wanted", [list, np.ndarray, int])
+def test_a_vector_form_gets_its_seeds_in_the_form_it_takes(wanted, monkeypatch):
+    monkeypatch.setitem(gym.registry, SCRIPTED, EnvSpec(SCRIPTED, vector_entry_point=Choosy))
+    monkeypatch.setattr(Choosy, "wanted", wanted, raising=False)
+    envs = make_envs(arguments(SCRIPTED), flat, 2, "vector")
+    envs.reset(seed=[3, 4])
+    assert np.array_equal(envs.unwrapped.seed, 3 if wanted is int else [3, 4])
+
+
 class OldTwins(Twins):
     def __init__(self, num_envs=1):
         super().__init__(num_envs)

@@ -138,7 +138,7 @@ def test_minigrid_is_drawn_in_pixels_for_the_script_of_images():
     image, _ = env.reset(seed=0)
     assert (image.shape, image.dtype) == ((56, 56, 3), np.uint8)
     assert image.std() > 10
-    assert env.get_wrapper_attr("left_out") == ("mission",)
+    assert env.get_wrapper_attr("left_out") == ("direction", "mission")
     drawn = image_observations(minigrid.wrappers.RGBImgObsWrapper(gym.make("MiniGrid-Empty-8x8-v0")))
     assert drawn.reset(seed=0)[0].shape == (64, 64, 3)
 
@@ -188,13 +188,20 @@ def test_images_of_any_form_get_height_width_and_channels(shape, form):
         (box(35, 80, 3), "at least 36 x 36"),
         (box(9), "at least 36 x 36"),
         (box(84, 84, 3, dtype=np.float32), "expected observations to be a Box of uint8 images"),
-        (spaces.Dict(image=box(84, 84, 3)), "selects the entry of a Dict"),
+        (spaces.Dict(left=box(84, 84, 3), right=box(84, 84, 3)), "selects one of several images of a Dict"),
+        (spaces.Dict(near=box(9)), "expected observations to be a Box of uint8 images"),
         (spaces.Discrete(4), "expected observations to be a Box of uint8 images"),
     ],
 )
 def test_images_that_the_network_cannot_take_are_refused_with_what_to_do(space, message):
     with pytest.raises((TypeError, ValueError), match=message):
         image_observations(Shaped(space))
+
+
+def test_of_a_dict_with_one_image_only_that_is_seen():
+    env = image_observations(Shaped(spaces.Dict(health=box(2), screen=box(3, 40, 50), ammo=spaces.Discrete(3))))
+    assert env.reset()[0].shape == (40, 50, 3)
+    assert env.get_wrapper_attr("left_out") == ("health", "ammo")
 
 
 @pytest.mark.parametrize("value", [np.zeros((40, 40, 3), np.float32), np.zeros((41, 40, 3), np.uint8)])
