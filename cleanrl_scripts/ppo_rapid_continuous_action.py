@@ -72,7 +72,7 @@ class RAPIDArgs:
     paper: bool = False
     """start from the paper's setting (1 environment, 5M frames, no forgetting, ...); other flags override it"""
     ppo_loss: bool = False
-    """add PPO's losses to imitation: try it first if only a goal pays (off in the paper; on without imitation)"""
+    """add PPO's losses to imitation (off on the paper's tasks rapid/..., which pay at the end; on elsewhere)"""
     bc_loss: Literal["mse", "nll"] = "nll"
     """mse: squared distance of the mean, which keeps the deviation (the authors'); nll: negative log-likelihood"""
     local_score: Literal["std", "distance"] = "std"
@@ -119,15 +119,21 @@ class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
 
 # Table of Appendix A; the authors' commands where it is silent or they differ (local score, time limits).
 PAPER = Args(
-    paper=True, exp_name="paper", total_timesteps=5_000_000, num_envs=1, bc_loss="mse", local_score="distance",
-    w1=0.001, buffer_size=10_000, age_penalty=0.0, bc_target_share=0.0, truncation_as_termination=True,
+    paper=True, exp_name="paper", total_timesteps=5_000_000, num_envs=1, ppo_loss=False, bc_loss="mse",
+    local_score="distance", w1=0.001, buffer_size=10_000, age_penalty=0.0, bc_target_share=0.0,
+    truncation_as_termination=True,
 )  # fmt: skip
 UNCHANGEABLE = ("rapid", "paper", "init_std", "local_score", "score_normalized")  # by --resume
 
 
+def task_args(args):
+    """The defaults that depend on the task."""
+    return {"ppo_loss": not args.env_id.rpartition(":")[2].startswith("rapid/")}
+
+
 def parse_args(argv=None):
     """The arguments, and the checkpoint to resume from or None."""
-    args, checkpoint = read_args(Args, argv, __file__, __doc__, lambda args: PAPER, UNCHANGEABLE)
+    args, checkpoint = read_args(Args, argv, __file__, __doc__, lambda args: PAPER, UNCHANGEABLE, task_args)
     if not args.rapid or args.score_as_reward:  # nothing else would learn
         args.ppo_loss = True
     if args.bc_anneal_until is not None and args.bc_anneal_until < args.total_timesteps and not args.ppo_loss:

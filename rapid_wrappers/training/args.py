@@ -108,6 +108,7 @@ def read_args(
     description: str | None,
     paper: Callable[[ArgsType], ArgsType],
     unchangeable: Sequence[str] = (),
+    by_task: Callable[[ArgsType], dict[str, Any]] | None = None,
 ) -> tuple[ArgsType, dict[str, Any] | None]:
     """Parse the arguments of a script; with ``--resume`` start from the saved ones.
 
@@ -119,6 +120,7 @@ def read_args(
         description: What ``--help`` says first.
         paper: Arguments to their defaults under ``--paper``, which may depend on other arguments.
         unchangeable: Arguments that a resumed run must keep, beside those that every script has.
+        by_task: Arguments to those defaults that follow from them, without ``--paper``.
 
     Returns:
         The arguments, their ranges checked, and the checkpoint to resume from or None.
@@ -135,8 +137,11 @@ def read_args(
     args: Any = _parse(cls, argv, description, paper(default) if "--paper" in argv else default)
     if args.resume is not None:
         return _resume(cls, argv, args, Path(script).name, description, {*_UNCHANGEABLE, *unchangeable})
-    if "--paper" in argv:  # again, now that the arguments are known on which its defaults depend
+    # again, now that the arguments are known on which the defaults depend
+    if "--paper" in argv:
         args = _parse(cls, argv, description, paper(args) if args.paper else default)
+    if by_task is not None and not args.paper:
+        args = _parse(cls, argv, description, replace(default, **by_task(args)))
     if not args.rapid and args.exp_name in (default.exp_name, "paper"):
         args.exp_name = "paper_ppo" if args.paper else "ppo"
     check_args(args)

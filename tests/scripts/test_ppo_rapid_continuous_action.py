@@ -110,9 +110,9 @@ def test_it_ranks_on_raw_returns_and_pays_ppo_normalized_rewards(train, scripted
 @pytest.mark.parametrize(
     ("flags", "moved"),
     [
-        ((), {"actor_mean", "actor_logstd"}),
-        (("--bc-loss", "mse"), {"actor_mean"}),
-        (("--ppo-loss", "--bc-loss", "mse"), {"actor_mean", "actor_logstd", "critic"}),
+        (("--no-ppo-loss",), {"actor_mean", "actor_logstd"}),
+        (("--no-ppo-loss", "--bc-loss", "mse"), {"actor_mean"}),
+        (("--bc-loss", "mse"), {"actor_mean", "actor_logstd", "critic"}),
         (("--no-rapid",), {"actor_mean", "actor_logstd", "critic"}),
         (("--score-as-reward",), {"actor_mean", "actor_logstd", "critic"}),
     ],
@@ -290,7 +290,7 @@ def test_the_target_is_the_loss_at_that_share_of_the_variance(share):
 
 @pytest.mark.parametrize(("target", "imitation"), [(0, 5 * 3 * 2), (1e9, 3 * 5)])
 def test_imitation_pauses_for_the_rollout_once_its_loss_is_below_the_target(train, target, imitation):
-    run = train("--env-id", SWIMMER, *SMALL, "--total-timesteps", 3 * 64, "--bc-target-share", target)
+    run = train("--env-id", SWIMMER, *SMALL, "--total-timesteps", 3 * 64, "--bc-target-share", target, "--no-ppo-loss")
     assert run["optimizer"].state[run["agent"].actor_mean[0].weight]["step"].item() == imitation
 
 
