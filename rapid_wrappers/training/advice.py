@@ -14,6 +14,8 @@ _WINDOW = 100  # episodes that a warning looks at
 _PATIENCE = 1_000  # steps of each environment in which an episode should end, if its limit is unknown
 _RATIO = 100.0  # of the spreads of two terms of the score
 _FALL = 0.25  # of the range of returns
+_LOW = 0.1  # of the range of returns
+_LONG = 50  # rollouts with imitation after which the mean return should have risen above that
 
 
 def expected_imitation(args: Any, max_steps: int | None) -> str:
@@ -60,6 +62,7 @@ class Advice:
         self._range = (np.inf, -np.inf)
         self._best = (-np.inf, 0)  # mean return, and the number of episodes until then
         self._last_loss: float | None = None
+        self._imitating = 0  # rollouts
         self._said: set[str] = set()
 
     def see(self, episodes: Iterable[tuple[int, Episode]]) -> None:
@@ -81,9 +84,10 @@ class Advice:
         self._rollouts += 1
         imitated = bc_loss is not None and bc_loss == bc_loss and bc_loss != self._last_loss
         self._last_loss = bc_loss
+        self._imitating += imitated
         found = {
             "endless": self._endless(), "weights": self._weights(), "short": self._short(),
-            "fall": self._fall(imitated),
+            "fall": self._fall(imitated), "low": self._low(),
         }  # fmt: skip
         new = {name: text for name, text in found.items() if text and name not in self._said}
         self._said |= new.keys()
@@ -123,6 +127,19 @@ class Advice:
         fell = self._best[0] - mean > _FALL * (self._range[1] - self._range[0])
         if not (imitated and fell and self._episodes - self._best[1] >= _WINDOW):
             return ""
-        rarer = "raise --bc-frames-per-step" if hasattr(self._args, "bc_frames_per_step") else "lower --bc-steps"
         return (f"the mean return fell from {self._best[0]:.3g} to {mean:.3g} while the agent imitates: "
-                f"{rarer}, and compare with --no-rapid")  # fmt: skip
+                f"{self._rarer()}, and compare with --no-rapid")  # fmt: skip
+
+    def _low(self) -> str:
+        low, high = self._range
+        if self._args.env_id.startswith("rapid/") or self._imitating < _LONG or len(self._returns) < _WINDOW:
+            return ""
+        if not high > low or self._best[0] > low + _LOW * (high - low):
+            return ""
+        return (f"after {self._imitating} rollouts with imitation the mean return is {np.mean(self._returns):.3g}, of "
+                f"returns from {low:.3g} to {high:.3g}; where success is a matter of luck imitation harms: "
+                f"{self._rarer()}, and compare with --no-rapid")  # fmt: skip
+
+    def _rarer(self) -> str:
+        has_bound = hasattr(self._args, "bc_frames_per_step")
+        return "raise --bc-frames-per-step, up to 1000" if has_bound else "lower --bc-steps"

@@ -440,3 +440,29 @@ def test_runs_of_a_lost_node_resume_at_another_and_none_starts_from_zero_again(s
     starts = [["--resume" in line for line in commands(tmp_path, seed)] for seed in (1, 2, 3)]
     assert sorted(starts) == [[False], [False], [False, True]]
     assert len(list(tmp_path.glob("benchmark/runs/*"))) == 3
+
+
+LOGS = {
+    "traceback": (
+        "\n$ python a.py\nKeyError: 'old'\n\n$ python a.py\n 10%|#  | 5/50 [00:01, return=0.470]\n"
+        'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    f()\nmy.module.MapError: no goal\n'
+        "resume from the last checkpoint: --resume runs/a\n",
+        "my.module.MapError: no goal",
+    ),
+    "chained": (
+        '$ python a.py\nTraceback (most recent call last):\n  File "a.py"\nKeyError: 1\n\nDuring handling of the above '
+        'exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "b.py"\nValueError: two\n',
+        "ValueError: two",
+    ),
+    "one line": ("$ python a.py\nerror: A-v0: no map\n 10%|# | 5/50 [return=0.470]\r 20%|# |\n", "error: A-v0: no map"),
+    "nothing": (
+        "$ python a.py\n 10%|#  | 5/50 [return=0.470]\r 20%|##  | 10/50 [return=0.5]",
+        "20%|##  | 10/50 [return=0.5]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), LOGS.values(), ids=LOGS)
+def test_the_reason_of_a_failure_is_the_line_of_its_exception_not_the_progress_bar(script, tmp_path, text, line):
+    (tmp_path / "log").write_text(text)
+    assert script.reason(tmp_path / "log") == line

@@ -105,3 +105,16 @@ def test_a_return_that_falls_is_told_if_the_agent_imitates(loss, flags, told):
     if told:
         assert ("raise --bc-frames-per-step" if flags else "lower --bc-steps") in lines[0]
     assert said(advice(), [good] * 4 + [bad] * 6, float("nan")) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "loss", "changes", "told"),
+    [(0.02, 1.0, {}, True), (0.3, 1.0, {}, False), (0.0, 1.0, {}, False), (0.02, None, {}, False),
+     (0.02, 1.0, {"env_id": "rapid/KeyCorridorS4R3-v0"}, False)],
+)  # fmt: skip
+def test_returns_that_stay_low_while_the_agent_imitates_are_told(rate, loss, changes, told):
+    draws = np.random.default_rng(1)
+    rounds = [episodes(draws.random(20) < rate, draws.random(20)) for _ in range(60)]
+    lines = said(advice(**changes), rounds, loss)
+    assert len(lines) == told
+    assert not told or "after 50 rollouts with imitation the mean return is 0" in lines[0]
