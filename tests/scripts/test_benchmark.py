@@ -455,10 +455,7 @@ LOGS = {
         "ValueError: two",
     ),
     "one line": ("$ python a.py\nerror: A-v0: no map\n 10%|# | 5/50 [return=0.470]\r 20%|# |\n", "error: A-v0: no map"),
-    "nothing": (
-        "$ python a.py\n 10%|#  | 5/50 [return=0.470]\r 20%|##  | 10/50 [return=0.5]",
-        "20%|##  | 10/50 [return=0.5]",
-    ),
+    "nothing": ("$ python a.py\n 10%| | 5/50 [x=0.470]\r20%| | 10/50 [x=0.5]", "20%| | 10/50 [x=0.5]"),
 }
 
 
