@@ -86,9 +86,9 @@ class EnvironmentArgs:
     env_id: str
     """id of the environment; PACKAGE:ID imports the package that registers it, such as ale_py:ALE/Pong-v5"""
     engine: Literal["native", "sync", "async", "vector"] | None = None
-    """step in this process (sync), in one process each (async), in compiled code (native: rapid/MultiRoom and
-    rapid/KeyCorridor), or in the environment's own vector form (vector: Atari, envpool:ID); None: native where it
-    exists, async for MiniWorld's own ids, else sync"""
+    """what steps the environments: sync, this process; async, one process each; native, compiled code (rapid/MultiRoom,
+    rapid/KeyCorridor); vector, their own vector form (Atari, envpool:ID); None: native if possible, else sync (MiniWorld:
+    async)"""
     num_envs: int = 16
     """number of parallel environments"""
     env_kwargs: tuple[str, ...] = ()

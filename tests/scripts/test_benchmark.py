@@ -450,8 +450,8 @@ LOGS = {
         "my.module.MapError: no goal",
     ),
     "chained": (
-        '$ python a.py\nTraceback (most recent call last):\n  File "a.py"\nKeyError: 1\n\nDuring handling of the above '
-        'exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "b.py"\nValueError: two\n',
+        '$ python a.py\nTraceback (most recent call last):\n  File "a.py"\nKeyError: 1\n\nDuring handling of this another '
+        'exception occurred:\n\nTraceback (most recent call last):\n  File "b.py"\nValueError: two\n',
         "ValueError: two",
     ),
     "one line": ("$ python a.py\nerror: A-v0: no map\n 10%|# | 5/50 [return=0.470]\r 20%|# |\n", "error: A-v0: no map"),
