@@ -87,8 +87,8 @@ class EnvironmentArgs:
     """id of the environment; PACKAGE:ID imports the package that registers it, such as ale_py:ALE/Pong-v5"""
     engine: Literal["native", "sync", "async", "vector"] | None = None
     """what steps the environments: sync, this process; async, one process each; native, compiled code (rapid/MultiRoom,
-    rapid/KeyCorridor); vector, their own vector form (Atari, envpool:ID); None: native if possible, else sync (MiniWorld:
-    async)"""
+    rapid/KeyCorridor); vector, a vector form of their own (Atari, envpool:ID). None: native if possible, else sync, or
+    async for MiniWorld"""
     num_envs: int = 16
     """number of parallel environments"""
     env_kwargs: tuple[str, ...] = ()

@@ -450,7 +450,7 @@ LOGS = {
         "my.module.MapError: no goal",
     ),
     "chained": (
-        '$ python a.py\nTraceback (most recent call last):\n  File "a.py"\nKeyError: 1\n\nDuring handling of this another '
+        '$ python a.py\nTraceback (most recent call last):\n  File "a.py"\nKeyError: 1\n\nDuring this, another '
         'exception occurred:\n\nTraceback (most recent call last):\n  File "b.py"\nValueError: two\n',
         "ValueError: two",
     ),

@@ -22,7 +22,7 @@ def clock(monkeypatch):
 
 
 def start(folder, global_step, num_frames, returns, **arguments):
-    args = SimpleNamespace(rapid=False, num_steps=100, **arguments)
+    args = SimpleNamespace(**{"rapid": False, "num_steps": 100, "env_id": "E"} | arguments)
     return Log(folder, args, global_step, num_frames, returns, Advice(args, None))
 
 
