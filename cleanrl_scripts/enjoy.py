@@ -211,3 +211,5 @@ if __name__ == "__main__":
         folder = f"videos/{os.path.basename(os.path.abspath(cli.run))}-enjoy-{int(time.time())}"
         record_video(drawn, make_policy(agent, cli.greedy, cli.seed), cli.seed, folder)
         print(f"video:   {folder}")
+    elif drawn is not None:
+        drawn.close()

@@ -166,7 +166,7 @@ def _choose_vector(args: Any, wrap_env: WrapEnv) -> Choice:
         _check_score_info(args, infos)
     finally:
         envs.close()
-    return Choice("vector", "", (), args.max_episode_steps)
+    return Choice("vector", "", getattr(envs, "left_out", ()), args.max_episode_steps)
 
 
 def _check_score_info(args: Any, info: dict[str, Any]) -> None:
