@@ -15,7 +15,7 @@ import torch.optim as optim
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/MultiRoom-N7-S4-v0 and others)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.scores import episode_score
+from rapid_wrappers.scores import episode_score, returns_differ
 from rapid_wrappers.training.args import EnvironmentArgs, RunArgs, read_args
 from rapid_wrappers.training.categoricals import Categoricals, most_likely
 from rapid_wrappers.training.one_hot import OneHotEncoder, OneHotLinear
@@ -85,9 +85,9 @@ class RAPIDArgs:
     """weight of the global score; 0 also stops counting states"""
     buffer_size: int = 5_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
-    age_penalty: float = 0.05
-    """score that an episode loses for every 1000 later ones, as a share of the range of returns so far (at least 1);
-    0 never forgets, as in the paper"""
+    age_penalty: float | None = None
+    """score that an episode loses for every 1000 later ones, as a share of the range of returns so far (at least 1); 0
+    never forgets, as in the paper (None: 1 if the first returns differ, so that good ones may be luck, else 0.05)"""
     bc_steps: int = 5
     """imitation updates after each episode"""
     bc_frames_per_step: int = 16
@@ -235,16 +235,16 @@ if __name__ == "__main__":
     # RAPID
     buffer = RankingBuffer(
         args.buffer_size, 0.0 if args.pure_exploration else args.w0, args.w1, args.w2,
-        counter=counter if envs.count else None, age_penalty=args.age_penalty, whole_episodes=args.whole_episodes,
-        rank=args.rank, seed=args.seed,
+        counter=counter if envs.count else None, age_penalty=0.05 if args.age_penalty is None else args.age_penalty,
+        whole_episodes=args.whole_episodes, rank=args.rank, seed=args.seed,
     )  # fmt: skip
     parts |= {"counter": counter, "statistics": envs.statistics, "buffer": buffer}
     # end RAPID
 
-    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=float("nan"), longest=1)
+    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=math.nan, longest=1, age_penalty=0.0)
 
     # RAPID
-    bc_next, bc_loss, longest = numbers["bc_next"], numbers["bc_loss"], numbers["longest"]
+    bc_next, bc_loss, longest, age_penalty = numbers.values()
     if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # a resumed run may have a new one
         bc_next = min(bc_next, global_step // batch_size + bc_interval(global_step, args.bc_anneal_until))
     bc_policy = agent.get_logits if len(agent.action_sizes) == 1 else agent.get_distribution  # logits are faster
@@ -264,6 +264,8 @@ if __name__ == "__main__":
 
         # RAPID
         frames = iteration * batch_size  # the current rollout counts, as in the authors' code
+        if args.age_penalty is None and len(run.log.returns) == 100:  # decided once
+            buffer.age_penalty = age_penalty = age_penalty or (1.0 if returns_differ(run.log.returns) else 0.05)
         add = args.rapid and not args.score_as_reward and frames < (args.bc_anneal_until or frames + 1)
         imitate = add and iteration >= bc_next
         if imitate:
@@ -392,6 +394,6 @@ if __name__ == "__main__":
 
         run.log.rollout(global_step, scalars, shown)
         run.evaluate(global_step, agent)
-        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss, longest=longest)
+        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss, longest=longest, age_penalty=age_penalty)
 
     run.finish(agent)

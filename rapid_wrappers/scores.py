@@ -9,7 +9,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["LOCAL_SCORES", "distance_score", "distinct_score", "episode_score", "global_score", "std_score"]
+__all__ = [
+    "LOCAL_SCORES",
+    "distance_score",
+    "distinct_score",
+    "episode_score",
+    "global_score",
+    "returns_differ",
+    "std_score",
+]
 
 
 def distinct_score(states: ArrayLike) -> float:
@@ -118,6 +126,22 @@ def episode_score(
     1.0501
     """
     return w0 * extrinsic + w1 * local + w2 * global_
+
+
+def returns_differ(returns: ArrayLike) -> bool:
+    """Whether fewer than half of all episodes have the most common return.
+
+    Before a success most episodes of a task with sparse rewards have the same return. Where they differ from the start,
+    the best ones may be luck, and are worth imitating only as long as they are new.
+
+    Args:
+        returns: ``(E,)`` of E >= 1 episodes.
+
+    >>> returns_differ([0.0, 0.0, 0.0, 0.9]), returns_differ([-12.0, 3.0, 7.5])
+    (False, True)
+    """
+    _, counts = np.unique(np.asarray(returns), return_counts=True)
+    return bool(2 * counts.max() < counts.sum())
 
 
 LOCAL_SCORES: dict[str, Callable[[ArrayLike], float]] = {
