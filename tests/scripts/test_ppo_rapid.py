@@ -199,6 +199,23 @@ def test_ablation_flags_reach_the_buffer(train, scripted):
     assert len(buffer) == 32
 
 
+@pytest.mark.parametrize(
+    ("lengths", "flags", "before", "after"),
+    [(range(1, 9), (), 0.05, 1.0), ([4], (), 0.05, 0.05), (range(1, 9), ("--age-penalty", 0.3), 0.3, 0.3)],
+)
+def test_old_episodes_are_forgotten_sooner_where_returns_differ_from_the_start(
+    train, scripted, lengths, flags, before, after
+):
+    scripted(lengths=list(lengths))
+    flags = ("--env-id", SCRIPTED, *SMALL, "--num-envs", 2, "--num-steps", 64, *flags)
+    assert train(*flags, "--total-timesteps", 256)["buffer"].age_penalty == before  # fewer than 100 episodes
+    run = train(*flags, "--total-timesteps", 1024)
+    assert run["buffer"].age_penalty == after
+    scripted(lengths=[4])  # a resumed run does not decide again
+    resumed = train("--resume", run["run"].folder, "--total-timesteps", 2048)
+    assert resumed["buffer"].age_penalty == after
+
+
 def test_without_a_global_weight_nothing_is_counted(train, scripted):
     scripted(lengths=[4])
     run = train("--env-id", SCRIPTED, *SMALL, "--total-timesteps", 32, "--w2", 0)
