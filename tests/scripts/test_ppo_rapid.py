@@ -211,6 +211,7 @@ def test_old_episodes_are_forgotten_sooner_where_returns_differ_from_the_start(
     assert train(*flags, "--total-timesteps", 256)["buffer"].age_penalty == before  # fewer than 100 episodes
     run = train(*flags, "--total-timesteps", 1024)
     assert run["buffer"].age_penalty == after
+    gym.registry.pop(SCRIPTED)
     scripted(lengths=[4])  # a resumed run does not decide again
     resumed = train("--resume", run["run"].folder, "--total-timesteps", 2048)
     assert resumed["buffer"].age_penalty == after
