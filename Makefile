@@ -30,7 +30,7 @@ test-all: lint
 	$(PYTEST) $(PARALLEL) -m "slow or not slow"
 
 test-zoo: $(VENV)/installed-zoo
-	$(PYTEST) -m zoo -rs tests/zoo
+	$(PYTEST) -m zoo -rs tests/zoo tests/scripts/test_recipes.py
 
 benchmark: $(VENV)/installed-test
 	$(VENV)/bin/pytest tests/benchmarks -o python_files='bench_*.py' -o python_functions='bench_*' -s

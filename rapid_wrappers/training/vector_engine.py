@@ -85,7 +85,7 @@ class TransformEach(VectorWrapper):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         if "final_obs" in infos:
             final = np.empty(self.num_envs, object)
-            for i in np.flatnonzero(infos["_final_obs"]):
+            for i in np.flatnonzero(np.asarray(terminated) | np.asarray(truncated)):  # Atari gives no mask
                 final[i] = np.asarray(self._function(infos["final_obs"][i]))
             infos = {**infos, "final_obs": final}
         return self._each(observations), rewards, terminated, truncated, infos
