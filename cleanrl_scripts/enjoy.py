@@ -177,6 +177,8 @@ if __name__ == "__main__":
         drawn = make_drawn(args, script.wrap_env) if cli.sheet or cli.video else None
         with explained(args.env_id):
             envs = make_eval_envs(args, script.wrap_env, min(cli.num_envs, cli.episodes), args.engine)
+        if drawn is not None and drawn.observation_space != envs.single_observation_space:
+            raise ValueError(f"{args.env_id} draws pictures only in another form, with other observations")
         agent = script.make_agent(envs, args)
         try:
             agent.load_state_dict(state["parts"]["agent"])

@@ -129,7 +129,10 @@ def choose_engine(args: Any, wrap_env: WrapEnv) -> Choice:
                          "`score_info`, `direction` or `mission`")  # fmt: skip
     if args.engine in ("native", "vector") and args.capture_video:
         raise ValueError("expected `engine` to be sync or async with `capture_video`")
-    if args.engine == "vector":
+    pool = args.env_id.startswith("envpool:")
+    if pool and args.engine not in (None, "vector"):
+        raise ValueError("expected `engine` to be vector, the only form of EnvPool's environments")
+    if pool or args.engine == "vector":
         return _choose_vector(args, wrap_env)
     remark = ""
     env = make_env(args, wrap_env)()

@@ -280,8 +280,11 @@ def test_a_vector_form_that_cannot_run_is_refused(spec, more, message, monkeypat
 
 def test_without_envpool_its_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(ImportError, match=r"rapid-wrappers\[envpool\]"):
-        choose("envpool:CartPole-v1", "vector")
+    for engine in ("vector", None):
+        with pytest.raises(ImportError, match=r"rapid-wrappers\[envpool\]"):
+            choose("envpool:CartPole-v1", engine)
+    with pytest.raises(ValueError, match="expected `engine` to be vector"):
+        choose("envpool:CartPole-v1", "sync")
 
 
 @pytest.mark.parametrize("engine", ["native", "sync"])
