@@ -195,7 +195,8 @@ class Agent(nn.Module):
     def evaluate(self, x, action):
         encoded = self.encode(x)
         distribution = Categoricals(self.actor(encoded), self.action_sizes)
-        return distribution.log_prob(action), distribution.entropy(), self.critic(encoded).squeeze(-1)
+        entropy = distribution.entropy()
+        return distribution.log_prob(action), entropy, self.critic(encoded).squeeze(-1)
 
 
 def make_agent(envs, args):
