@@ -118,7 +118,7 @@ class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
     env_id: str = "rapid/MultiRoom-N7-S4-v0"
 
 
-# Table of Appendix A; the authors' code where the paper is silent (time limits as terminations).
+# Table of Appendix A; the authors' code and commands where it is silent (time limits as terminations, for one).
 PAPER = Args(
     paper=True, exp_name="paper", total_timesteps=20_000_000, one_hot=False, hidden_size=64, learning_rate=1e-4,
     num_envs=1, buffer_size=10_000, age_penalty=0.0, bc_target_loss=0.0, bc_frames_per_step=0,

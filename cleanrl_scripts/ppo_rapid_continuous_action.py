@@ -17,7 +17,7 @@ from torch.distributions import Normal
 
 import rapid_wrappers.envs  # noqa: F401  (registers rapid/SparseSwimmer-v0 and others)
 from rapid_wrappers import RankingBuffer, StateCounter, VectorEpisodeScoringWrapper, bc_step, finished_episodes
-from rapid_wrappers.scores import episode_score, returns_differ
+from rapid_wrappers.scores import episode_score
 from rapid_wrappers.training.args import EnvironmentArgs, RunArgs, read_args
 from rapid_wrappers.training.normalize import ObservationNormalizer, RewardNormalizer, UpdateStatistics
 from rapid_wrappers.training.pictures import draw_buffer
@@ -87,9 +87,9 @@ class RAPIDArgs:
     """weight of the global score, useful only where states repeat; 0 also stops counting them"""
     buffer_size: int = 3_000
     """state-action pairs in the ranking buffer; the paper's 10 000 learn more slowly"""
-    age_penalty: float | None = None
+    age_penalty: float = 1.0
     """score that an episode loses for every 1000 later ones, as a share of the range of returns so far (at least 1); 0
-    never forgets, as in the paper (None: 1 if the first returns differ, so that good ones may be luck, else 0.05)"""
+    never forgets, as in the paper"""
     bc_steps: int = 5
     """imitation updates after each episode"""
     bc_batch_size: int = 256
@@ -117,7 +117,7 @@ class Args(RAPIDArgs, PPOArgs, EnvironmentArgs, RunArgs):
     env_id: str = "rapid/SparseSwimmer-v0"
 
 
-# Table of Appendix A; the authors' commands where it is silent or they differ (local score, time limits).
+# Table of Appendix A; the authors' code and commands where it is silent (time limits as terminations, for one).
 PAPER = Args(
     paper=True, exp_name="paper", total_timesteps=5_000_000, num_envs=1, ppo_loss=False, bc_loss="mse",
     local_score="distance", w1=0.001, buffer_size=10_000, age_penalty=0.0, bc_target_share=0.0,
@@ -237,16 +237,16 @@ if __name__ == "__main__":
     # RAPID
     buffer = RankingBuffer(
         args.buffer_size, 0.0 if args.pure_exploration else args.w0, args.w1, args.w2,
-        counter=counter if envs.count else None, age_penalty=1.0 if args.age_penalty is None else args.age_penalty,
+        counter=counter if envs.count else None, age_penalty=args.age_penalty,
         whole_episodes=args.whole_episodes, rank=args.rank, seed=args.seed,
     )  # fmt: skip
     parts |= {"counter": counter, "statistics": envs.statistics, "buffer": buffer}
     # end RAPID
 
-    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=math.nan, age_penalty=0.0)
+    next_obs, global_step, numbers = run.start(envs, parts, bc_next=1, bc_loss=math.nan)
 
     # RAPID
-    bc_next, bc_loss, age_penalty = numbers.values()
+    bc_next, bc_loss = numbers.values()
     if args.bc_anneal_until is None or global_step < args.bc_anneal_until:  # a resumed run may have a new one
         bc_next = min(bc_next, global_step // batch_size + bc_interval(global_step, args.bc_anneal_until))
     # end RAPID
@@ -265,8 +265,6 @@ if __name__ == "__main__":
 
         # RAPID
         frames = iteration * batch_size  # the current rollout counts, as in the authors' code
-        if args.age_penalty is None and len(run.log.returns) == 100:  # decided once
-            buffer.age_penalty = age_penalty = age_penalty or (1.0 if returns_differ(run.log.returns) else 0.05)
         add = args.rapid and not args.score_as_reward and frames < (args.bc_anneal_until or frames + 1)
         imitate = add and iteration >= bc_next
         if imitate:
@@ -395,6 +393,6 @@ if __name__ == "__main__":
 
         run.log.rollout(global_step, scalars, shown)
         run.evaluate(global_step, agent)
-        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss, age_penalty=age_penalty)
+        run.save(global_step, bc_next=bc_next, bc_loss=bc_loss)
 
     run.finish(agent)
